@@ -1,0 +1,25 @@
+# Sources written at build time: the version, and the report page's three files as string constants.
+
+set(plumbline_generated "${PROJECT_BINARY_DIR}/generated")
+
+set(PLUMBLINE_VERSION_SOURCE "${plumbline_generated}/version.cc")
+add_custom_target(plumbline_version_stamp
+  COMMAND "${CMAKE_COMMAND}" "-DVERSION=${PROJECT_VERSION}" "-DSOURCE_DIR=${PROJECT_SOURCE_DIR}"
+          "-DTEMPLATE=${PROJECT_SOURCE_DIR}/cmake/version.cc.in" "-DOUTPUT=${PLUMBLINE_VERSION_SOURCE}"
+          -P "${PROJECT_SOURCE_DIR}/cmake/version.cmake"
+  BYPRODUCTS "${PLUMBLINE_VERSION_SOURCE}"
+  COMMENT "Version from git" VERBATIM)
+
+set(PLUMBLINE_REPORT_SOURCE "")
+set(plumbline_page "${PROJECT_SOURCE_DIR}/reports/html/page")
+if(EXISTS "${plumbline_page}.html" AND EXISTS "${plumbline_page}.css" AND EXISTS "${plumbline_page}.js")
+  set(PLUMBLINE_REPORT_SOURCE "${plumbline_generated}/report_page.cc")
+  add_custom_command(OUTPUT "${PLUMBLINE_REPORT_SOURCE}"
+    COMMAND "${CMAKE_COMMAND}" "-DPAGE=${plumbline_page}" "-DOUTPUT=${PLUMBLINE_REPORT_SOURCE}"
+            -P "${PROJECT_SOURCE_DIR}/cmake/embed.cmake"
+    DEPENDS "${plumbline_page}.html" "${plumbline_page}.css" "${plumbline_page}.js"
+            "${PROJECT_SOURCE_DIR}/cmake/embed.cmake"
+    COMMENT "Embedding the report page" VERBATIM)
+else()
+  message(STATUS "plumbline: report page not embedded, reports/html/page.{html,css,js} are not all there")
+endif()
