@@ -1,0 +1,99 @@
+#include "engine/config/names.h"
+
+#include <algorithm>
+#include <array>
+
+namespace plumbline {
+namespace {
+
+template <typename Enum>
+struct Names;
+
+template <>
+struct Names<ScheduleKind> {
+  static constexpr std::array<std::string_view, 6> kWords{"gpipe",            "1f1b",         "interleaved",
+                                                          "interleaved-2022", "forward-only", "csv"};
+};
+template <>
+struct Names<P2pStyle> {
+  static constexpr std::array<std::string_view, 2> kWords{"batched", "separate"};
+};
+template <>
+struct Names<CommMap> {
+  static constexpr std::array<std::string_view, 4> kWords{"one", "pair", "direction", "megatron"};
+};
+template <>
+struct Names<Precision> {
+  static constexpr std::array<std::string_view, 3> kWords{"fp32", "fp16", "bf16"};
+};
+template <>
+struct Names<DecayStyle> {
+  static constexpr std::array<std::string_view, 3> kWords{"constant", "linear", "cosine"};
+};
+template <>
+struct Names<SendCompletion> {
+  static constexpr std::array<std::string_view, 3> kWords{"rendezvous", "eager", "always-eager"};
+};
+template <>
+struct Names<CrossComm> {
+  static constexpr std::array<std::string_view, 2> kWords{"free", "strict"};
+};
+template <>
+struct Names<Connect> {
+  static constexpr std::array<std::string_view, 2> kWords{"warm", "cold"};
+};
+
+template <typename Enum>
+std::string_view word(Enum value) {
+  return Names<Enum>::kWords[static_cast<std::size_t>(value)];
+}
+
+char fold(char c) {
+  if (c == '_') return '-';
+  return (c >= 'A' && c <= 'Z') ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+}  // namespace
+
+std::string_view name(ScheduleKind value) { return word(value); }
+std::string_view name(P2pStyle value) { return word(value); }
+std::string_view name(CommMap value) { return word(value); }
+std::string_view name(Precision value) { return word(value); }
+std::string_view name(DecayStyle value) { return word(value); }
+std::string_view name(SendCompletion value) { return word(value); }
+std::string_view name(CrossComm value) { return word(value); }
+std::string_view name(Connect value) { return word(value); }
+
+template <typename Enum>
+std::vector<std::string> names_of() {
+  return {Names<Enum>::kWords.begin(), Names<Enum>::kWords.end()};
+}
+
+template <typename Enum>
+std::optional<Enum> enum_from_name(std::string_view text) {
+  const auto same = [](char a, char b) { return fold(a) == fold(b); };
+  const auto& words = Names<Enum>::kWords;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (std::equal(text.begin(), text.end(), words[i].begin(), words[i].end(), same)) return static_cast<Enum>(i);
+  }
+  return std::nullopt;
+}
+
+template std::vector<std::string> names_of<ScheduleKind>();
+template std::vector<std::string> names_of<P2pStyle>();
+template std::vector<std::string> names_of<CommMap>();
+template std::vector<std::string> names_of<Precision>();
+template std::vector<std::string> names_of<DecayStyle>();
+template std::vector<std::string> names_of<SendCompletion>();
+template std::vector<std::string> names_of<CrossComm>();
+template std::vector<std::string> names_of<Connect>();
+template std::optional<ScheduleKind> enum_from_name<ScheduleKind>(std::string_view);
+template std::optional<P2pStyle> enum_from_name<P2pStyle>(std::string_view);
+template std::optional<CommMap> enum_from_name<CommMap>(std::string_view);
+template std::optional<Precision> enum_from_name<Precision>(std::string_view);
+template std::optional<DecayStyle> enum_from_name<DecayStyle>(std::string_view);
+template std::optional<SendCompletion> enum_from_name<SendCompletion>(std::string_view);
+template std::optional<CrossComm> enum_from_name<CrossComm>(std::string_view);
+template std::optional<Connect> enum_from_name<Connect>(std::string_view);
+
+}  // namespace plumbline

@@ -1,0 +1,30 @@
+// The words a person writes for each enumerator of run_config.h. One table an enum; options, messages and reports use it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/config/run_config.h"
+
+namespace plumbline {
+
+std::string_view name(ScheduleKind value);    // gpipe, 1f1b, interleaved, interleaved-2022, forward-only, csv
+std::string_view name(P2pStyle value);        // batched, separate
+std::string_view name(CommMap value);         // one, pair, direction, megatron
+std::string_view name(Precision value);       // fp32, fp16, bf16
+std::string_view name(DecayStyle value);      // constant, linear, cosine
+std::string_view name(SendCompletion value);  // rendezvous, eager, always-eager
+std::string_view name(CrossComm value);       // free, strict
+std::string_view name(Connect value);         // warm, cold
+
+// All words of an enum in the order of its enumerators.
+template <typename Enum>
+std::vector<std::string> names_of();
+
+// Accepts any letter case, and '_' for '-'.
+template <typename Enum>
+std::optional<Enum> enum_from_name(std::string_view text);
+
+}  // namespace plumbline

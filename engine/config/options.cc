@@ -1,0 +1,131 @@
+#include "engine/config/options.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "engine/base/text.h"
+
+namespace plumbline {
+namespace {
+
+bool same(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return x == y || ((x == '-' || x == '_') && (y == '-' || y == '_')); });
+}
+
+std::string suggestion(std::string_view text, const std::vector<std::string>& candidates) {
+  const std::string near = nearest(text, candidates);
+  return near.empty() ? std::string() : fmt::format(" — did you mean '{}'?", near);
+}
+
+// Flags that a Megatron launch script may hold and that plumbline spells differently or leaves out.
+struct Foreign {
+  std::string_view flag;
+  std::string_view advice;
+};
+constexpr std::array<Foreign, 6> kForeign{{
+    {"--num-layers-per-virtual-pipeline-stage",
+     "give the number of chunks instead: --num-virtual-stages-per-pipeline-rank = layers / (pp * this)"},
+    {"--pipeline-model-parallel-layout", "stages are equal slices of the layers; remove the flag"},
+    {"--rampup-batch-size", "the number of microbatches is constant; remove the flag"},
+    {"--use-distributed-optimizer", "optimizer state is replicated; remove the flag"},
+    {"--train-samples", "give --train-iters instead"},
+    {"--overlap-p2p-communication-warmup-flush", "choose the calls with --p2p batched or --p2p separate"},
+}};
+
+}  // namespace
+
+std::string Option::environment() const {
+  std::string out = "PLUMBLINE_" + section + "_" + key;
+  for (char& c : out) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  }
+  return out;
+}
+
+const std::vector<Option>& options() {
+  static const std::vector<Option> table = detail::make_options();
+  return table;
+}
+
+const std::vector<SwitchFlag>& switch_flags() {
+  static const std::vector<SwitchFlag> table = detail::make_switch_flags();
+  return table;
+}
+
+std::vector<std::string> option_sections() {
+  std::vector<std::string> out;
+  for (const Option& option : options()) {
+    if (out.empty() || out.back() != option.section) out.push_back(option.section);
+  }
+  return out;
+}
+
+const Option* find_option(std::string_view name) {
+  for (const Option& option : options()) {
+    if (same(name, option.name())) return &option;
+  }
+  return nullptr;
+}
+
+const Option* find_option_by_flag(std::string_view flag) {
+  for (const Option& option : options()) {
+    for (const std::string& spelling : option.flags) {
+      if (same(flag, spelling)) return &option;
+    }
+  }
+  return nullptr;
+}
+
+const SwitchFlag* find_switch_flag(std::string_view flag) {
+  for (const SwitchFlag& entry : switch_flags()) {
+    if (same(flag, entry.flag)) return &entry;
+  }
+  return nullptr;
+}
+
+std::vector<std::string> all_flags() {
+  std::vector<std::string> out{"--config", "--set"};
+  for (const Option& option : options()) {
+    for (const std::string& flag : option.flags) {
+      out.push_back(flag);
+      if (option.type == OptionType::kSwitch) out.push_back("--no" + flag.substr(1));
+    }
+  }
+  for (const SwitchFlag& entry : switch_flags()) out.push_back(entry.flag);
+  return out;
+}
+
+std::string unknown_section(std::string_view section) {
+  const std::vector<std::string> sections = option_sections();
+  const std::string near = suggestion(section, sections);
+  return fmt::format("unknown section [{}]{}", section,
+                     near.empty() ? fmt::format("; the sections are {}", fmt::join(sections, ", ")) : near);
+}
+
+std::string unknown_option(std::string_view section, std::string_view key) {
+  std::vector<std::string> keys;
+  std::vector<std::string> elsewhere;
+  for (const Option& option : options()) {
+    if (option.section == section) keys.push_back(option.key);
+    if (option.key == key) elsewhere.push_back(option.name());
+  }
+  if (keys.empty()) return unknown_section(section);
+  const std::string text = fmt::format("unknown option {}.{}", section, key);
+  if (!elsewhere.empty()) return fmt::format("{} — did you mean '{}'?", text, elsewhere.front());
+  const std::string near = nearest(key, keys);
+  if (!near.empty()) return fmt::format("{} — did you mean '{}.{}'?", text, section, near);
+  return fmt::format("{}; [{}] has {}", text, section, fmt::join(keys, ", "));
+}
+
+std::string unknown_flag(std::string_view flag) {
+  for (const Foreign& foreign : kForeign) {
+    if (same(flag, foreign.flag)) return fmt::format("{} is a Megatron flag without a meaning here — {}", flag, foreign.advice);
+  }
+  const std::string near = suggestion(flag, all_flags());
+  return fmt::format("unknown flag {}{}", flag, near.empty() ? " — 'plumbline help config' lists all flags" : near);
+}
+
+}  // namespace plumbline

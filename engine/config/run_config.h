@@ -1,0 +1,154 @@
+// RunConfig: everything a run is made from, as plain values after parsing and validation. One table (options.h) says for
+// each field its TOML key, Megatron flag, type, default and rule; one validator checks them all. Precedence: defaults <
+// file < environment PLUMBLINE_* < --set and flags. Nothing downstream re-checks a rule or re-derives a default.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/base/units.h"
+#include "engine/config/rank_grid.h"
+
+namespace plumbline {
+
+enum class ScheduleKind : std::uint8_t { kGpipe, kOneFOneB, kInterleaved, kInterleaved2022, kForwardOnly, kCsv };
+enum class P2pStyle : std::uint8_t {
+  kBatched,   // Megatron's combined calls: one group of up to four operations (batch_p2p_comm)
+  kSeparate,  // separate calls in even/odd order (overlap_p2p_comm off, batch_p2p_comm off)
+};
+enum class CommMap : std::uint8_t {
+  kOne,        // one communicator a pipeline
+  kPair,       // one two-rank communicator a pair of ranks (PyTorch's lazy default for separate calls)
+  kDirection,  // one communicator a pipeline and direction (forward traffic, backward traffic)
+  kMegatron,   // one a pipeline, the reverse direction on the world communicator where pp = 2 and calls are separate
+};
+enum class Precision : std::uint8_t { kFp32, kFp16, kBf16 };
+enum class DecayStyle : std::uint8_t { kConstant, kLinear, kCosine };
+enum class SendCompletion : std::uint8_t { kRendezvous, kEager, kAlwaysEager };
+enum class CrossComm : std::uint8_t { kFree, kStrict };
+enum class Connect : std::uint8_t { kWarm, kCold };
+
+struct ParallelConfig {
+  int tp = 1, cp = 1, ep = 1;  // accepted value: 1
+  int dp = 1;
+  int pp = 1;
+  std::string order = "tp-cp-ep-dp-pp";
+};
+
+struct ScheduleConfig {
+  ScheduleKind kind = ScheduleKind::kOneFOneB;
+  std::string csv;        // file of a kCsv schedule
+  int chunks = 1;         // virtual pipeline size: model chunks a rank
+  int microbatches = 1;   // per data-parallel replica and step
+  int global_batch_size = 0;  // sequences a step over all replicas; the validator turns it into microbatches and back to 0
+  int group_size = 0;     // microbatch_group_size_per_vp_stage; the validator turns 0 into pp
+  P2pStyle p2p = P2pStyle::kBatched;
+  CommMap comm_map = CommMap::kMegatron;
+  bool deallocate_outputs = true;
+};
+
+struct ModelConfig {
+  std::string name = "gpt";  // a registered stage model
+  int layers = 4;
+  int hidden = 64;
+  int heads = 4;
+  int ffn_hidden = 0;  // the validator turns 0 into 4 * hidden
+  int seq_length = 64;
+  int vocab = 256;
+  double init_std = 0.02;
+};
+
+struct TrainConfig {
+  std::uint64_t seed = 1234;
+  int iterations = 10;        // optimizer steps, skipped ones included
+  int micro_batch_size = 1;   // sequences a microbatch
+  int eval_interval = 0;      // 0: evaluate only at the end
+  int eval_iterations = 4;    // forward-only steps an evaluation
+  std::string data;           // file or directory; empty: the snapshot in tests/data
+  Precision precision = Precision::kFp32;
+};
+
+struct OptimizerConfig {
+  double lr = 1e-3;
+  double min_lr = 0.0;
+  DecayStyle decay = DecayStyle::kConstant;
+  int warmup_iterations = 0;
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 0.01;  // decoupled (AdamW)
+  double clip_grad = 1.0;      // 0: no clipping
+};
+
+struct LossScaleConfig {
+  double constant = 0.0;  // above 0: a constant scale, also with bf16; 0: dynamic with fp16, none otherwise
+  double initial = 4294967296.0;
+  double minimum = 1.0;
+  double growth_factor = 2.0;
+  double backoff_factor = 0.5;
+  int window = 1000;
+  int hysteresis = 2;
+};
+
+struct LinkConfig {
+  Nanoseconds latency = 10'000;  // in an override, the validator turns a negative value into the latency of all links
+  double bytes_per_second = 50e9;
+
+  bool operator==(const LinkConfig&) const = default;
+};
+
+struct TimeConfig {
+  // Cost of one chunk's kernel, in nanoseconds; one entry for all stages, or one a stage.
+  std::vector<Nanoseconds> forward{1'000'000};
+  std::vector<Nanoseconds> backward{2'000'000};
+  std::vector<Nanoseconds> input_grad{1'000'000};
+  std::vector<Nanoseconds> weight_grad{1'000'000};
+  Nanoseconds optimizer = 500'000;
+  LinkConfig link;                                            // every link unless overridden
+  std::map<std::pair<Rank, Rank>, LinkConfig> links;          // (lower rank, higher rank) -> override
+  std::map<Rank, double> slow;                                // rank -> factor on its compute times
+};
+
+struct MemoryConfig {
+  Bytes activation = 0;  // bytes of the tensor between two stages; 0: from the model (micro * seq * hidden * element)
+  Bytes stash = 0;       // bytes kept by one chunk's forward for its backward; 0: from the model
+  Bytes limit = 0;       // 0: no limit
+};
+
+struct SimConfig {
+  SendCompletion send = SendCompletion::kRendezvous;
+  Bytes eager_bytes = 0;  // with kEager: unmatched bytes a (communicator, sender, receiver) may hold
+  CrossComm cross = CrossComm::kFree;
+  Connect connect = Connect::kWarm;
+  bool launch_blocking = false;
+};
+
+// One non-finite gradient on one rank: found by the overflow check of that step on that rank.
+struct OverflowFault {
+  Rank rank = 0;
+  int iteration = 1;  // counted from 1
+
+  bool operator==(const OverflowFault&) const = default;
+};
+
+struct FaultConfig {
+  std::vector<OverflowFault> overflow;
+};
+
+struct RunConfig {
+  ParallelConfig parallel;
+  ScheduleConfig schedule;
+  ModelConfig model;
+  TrainConfig train;
+  OptimizerConfig optimizer;
+  LossScaleConfig loss_scale;
+  TimeConfig time;
+  MemoryConfig memory;
+  SimConfig sim;
+  FaultConfig faults;
+  RankGrid grid;  // made by the validator from `parallel`
+
+  int stages() const { return parallel.pp * schedule.chunks; }
+};
+
+}  // namespace plumbline

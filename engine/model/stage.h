@@ -1,0 +1,73 @@
+// Stage: what a user writes to run a model of their own through plumbline (docs/bring-your-own-stage.md). One object is one
+// pipeline stage of one data-parallel replica; it holds parameters and turns an input into an output. Autograd does the
+// backward; schedule, communication, precision, optimizer and records are the engine's.
+//
+// Determinism: a stage may use nothing but its parameters, its input and its batch. Initial values come from
+// CounterRng(seed, parameter name), indexed by element, so that no layout changes them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "engine/base/result.h"
+#include "engine/config/run_config.h"
+#include "engine/program/lower.h"
+
+namespace plumbline {
+
+// A leaf of a stage. `value` has the run's precision (fp32, fp16 or bf16) and requires grad. Names are global:
+// "layers.3.mlp.w1", never local to a rank or chunk.
+struct StageParameter {
+  std::string name;
+  at::Tensor value;
+  bool tied = false;  // the embedding shared by the first and the last stage: same name on both, updated by the summed
+                      // gradient, counted once in norms and digests
+};
+
+// Integer inputs of one microbatch, int64 [micro_batch_size, seq_length]. Always given to every stage.
+struct Batch {
+  at::Tensor tokens;
+  at::Tensor targets;
+};
+
+struct StageSpec {
+  int stage = 0;
+  int stages = 1;
+  const RunConfig* config = nullptr;  // outlives the stage
+  bool first() const { return stage == 0; }
+  bool last() const { return stage == stages - 1; }
+};
+
+class Stage {
+ public:
+  virtual ~Stage() = default;
+  // Fixed order; the same objects during the stage's life. The engine writes new values in place.
+  virtual std::vector<StageParameter>& parameters() = 0;
+  // `input` is undefined on the first stage, else the previous stage's output, a leaf that requires grad. Returns the
+  // output [micro_batch_size, seq_length, hidden] in the run's precision, or, on the last stage, the mean loss of the
+  // microbatch as a scalar float32 tensor, unscaled.
+  virtual at::Tensor forward(const at::Tensor& input, const Batch& batch) = 0;
+};
+
+// A registered model.
+struct ModelFamily {
+  std::string name;
+  std::string summary;
+  std::unique_ptr<Stage> (*make_stage)(const StageSpec& spec) = nullptr;
+  // Sizes for lowering: activation and its dtype, stash and main-gradient bytes by stage, tied gradient, parameter count.
+  ModelSizes (*sizes)(const RunConfig& config) = nullptr;
+};
+
+const std::vector<ModelFamily>& model_families();
+Result<const ModelFamily*> find_model(const std::string& name);  // unknown: nearest name
+
+struct RegisterModel {
+  explicit RegisterModel(ModelFamily family);
+};
+
+}  // namespace plumbline

@@ -1,0 +1,41 @@
+// LinkedProgram: endpoints resolved per rank, once. Communicator instances of all families get one global number; every
+// (rank, endpoint) that some item of the rank uses gets its communicator, its position in it, and its peer.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/program/program.h"
+
+namespace plumbline {
+
+struct Communicator {
+  std::string name;  // "pp[0]", "pair{2,3}"
+  std::uint16_t family = 0;
+  std::vector<Rank> members;
+};
+
+struct LinkedEndpoint {
+  std::int32_t communicator = -1;  // -1: not used by this rank
+  Rank peer = -1;                  // peer or root as a global rank; -1 for none
+  std::int32_t position = -1;      // own place among the members
+  std::int32_t peer_position = -1;
+};
+
+struct LinkedProgram {
+  const Program* program = nullptr;  // must outlive this
+  std::vector<Communicator> communicators;
+  // Row t (thread) has one entry an endpoint row of the Program: endpoints[t * program->endpoints.size() + e].
+  std::vector<LinkedEndpoint> endpoints;
+
+  const LinkedEndpoint& at(std::size_t thread, unsigned endpoint) const {
+    return endpoints[thread * program->endpoints.size() + endpoint];
+  }
+};
+
+// Errors: a rank uses an endpoint of a family that has no instance with it (and its peer), a peer that is the rank itself
+// outside one group with its own receive, or a peer out of the world.
+Result<LinkedProgram> link_program(const Program& program);
+
+}  // namespace plumbline

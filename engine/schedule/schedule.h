@@ -1,0 +1,69 @@
+// Schedule: who computes what, in which order. One row of actions a pipeline rank, in one array with offsets; a table says
+// which rank holds which stage. Rows may hold computations only, or computations and the communication between them
+// (torch's compute_comms form).
+//
+// The dependency rule, used by the validity check, the lowering, the drawing and the time estimates alike:
+//   F(s,m) needs F(s-1,m);  B(s,m) and I(s,m) need F(s,m) and B or I of (s+1,m);  W(s,m) needs I(s,m).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/schedule/action.h"
+
+namespace plumbline {
+
+struct Schedule {
+  std::string name;
+  int ranks = 0;
+  int stages = 0;
+  int microbatches = 0;
+  bool forward_only = false;
+  std::vector<std::int32_t> rank_of_stage;  // size `stages`; -1: nobody holds it (fragments only)
+  std::vector<Action> actions;
+  std::vector<std::uint32_t> offsets{0};  // size ranks + 1
+
+  std::span<const Action> row(int rank) const {
+    const std::size_t r = static_cast<std::size_t>(rank);
+    return std::span<const Action>(actions).subspan(offsets[r], offsets[r + 1] - offsets[r]);
+  }
+  // The rank's stages in ascending order; a chunk is an index into it.
+  std::vector<int> stages_of_rank(int rank) const;
+  bool has_communication() const;
+
+  // Appends a finished row; rows are added in rank order.
+  void add_row(std::span<const Action> row);
+
+  bool operator==(const Schedule&) const = default;
+};
+
+// Stage s on rank s mod ranks: Megatron's and torch's "loop" placement.
+std::vector<std::int32_t> loop_placement(int stages, int ranks);
+
+// What a computation waits for: at most two computations (own forward, and the neighbour stage's).
+struct Dependencies {
+  int count = 0;
+  Action on[2];
+};
+// kBackward in the answer stands for "B or I of that stage and microbatch".
+Dependencies dependencies(const Action& action, int stages, bool forward_only);
+
+// A fault of a schedule, with the place in it.
+struct ScheduleFinding {
+  std::string rule;   // short name: "duplicate", "missing", "order", "placement", "range", "pair", "cycle"
+  std::string why;    // one sentence naming actions and ranks
+  int rank = 0;
+  int position = 0;   // index into the row
+};
+
+// Structure: every (stage, microbatch) has exactly one F and, unless forward only, one B or one I and one W; each on the
+// stage's rank, each stage on one rank, in an order that the dependencies allow over all ranks together. With `fragment`,
+// computations that are not listed count as done, so only duplicates, ranges, placement and order are checked.
+// Communication actions are checked for range and rank only; matching is the business of the Program's checks.
+std::vector<ScheduleFinding> validate_schedule(const Schedule& schedule, bool fragment = false);
+
+}  // namespace plumbline

@@ -1,0 +1,28 @@
+// NcclModel: the simulator's semantics as data. Rule numbers (N6, N11, ...) are those of docs/nccl-rules.md.
+// Always in force: N1 host enqueue, N4 stream order, N6 one communicator = one queue a device, N8/N9 groups, N11 group
+// completion, N12 concurrent progress inside a group, N20-N24 matching, N57 collective matching, N59 completion.
+#pragma once
+
+#include <string>
+
+#include "engine/base/units.h"
+#include "engine/config/run_config.h"
+
+namespace plumbline {
+
+struct NcclModel {
+  SendCompletion send = SendCompletion::kRendezvous;  // N32
+  Bytes eager_bytes = 0;        // kEager: unmatched completed bytes a (communicator, sender, receiver) may hold
+  CrossComm cross = CrossComm::kFree;                 // N46
+  Connect connect = Connect::kWarm;                   // N2
+  bool launch_blocking = false;                       // N49
+
+  std::string name() const;     // "rendezvous+strict+cold", as in the oracle's mode names
+  bool operator==(const NcclModel&) const = default;
+};
+
+NcclModel model_of(const SimConfig& config);
+NcclModel certification_model();  // rendezvous, strict, cold, all at once
+NcclModel default_model();        // rendezvous, free, warm
+
+}  // namespace plumbline
