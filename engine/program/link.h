@@ -26,11 +26,19 @@ struct LinkedEndpoint {
 struct LinkedProgram {
   const Program* program = nullptr;  // must outlive this
   std::vector<Communicator> communicators;
-  // Row t (thread) has one entry an endpoint row of the Program: endpoints[t * program->endpoints.size() + e].
+  // A thread holds entries for the window of endpoint rows between the first and the last that it uses. Lowering puts the
+  // rows of one rank side by side, so the windows stay small.
+  struct Window {
+    std::uint32_t base = 0;   // index of the window's first entry in `endpoints`
+    std::uint32_t first = 0;  // endpoint row of that entry
+    std::uint32_t count = 0;
+  };
+  std::vector<Window> windows;  // one a thread
   std::vector<LinkedEndpoint> endpoints;
 
+  // `endpoint` must be used by some item of the thread.
   const LinkedEndpoint& at(std::size_t thread, unsigned endpoint) const {
-    return endpoints[thread * program->endpoints.size() + endpoint];
+    return endpoints[windows[thread].base + (endpoint - windows[thread].first)];
   }
 };
 

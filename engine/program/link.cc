@@ -1,0 +1,104 @@
+#include "engine/program/link.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace plumbline {
+namespace {
+
+class Linker {
+ public:
+  explicit Linker(const Program& program) : program_(program) { linked_.program = &program; }
+
+  Result<LinkedProgram> run() {
+    communicators();
+    linked_.windows.resize(program_.threads.size());
+    for (std::size_t t = 0; t < program_.threads.size(); ++t) PL_TRY(thread(t));
+    return std::move(linked_);
+  }
+
+ private:
+  struct Place {
+    std::int32_t communicator;
+    std::int32_t position;
+  };
+
+  static std::string instance_name(const CommFamily& family, std::size_t index) {
+    if (family.pairs) return fmt::format("{}{{{},{}}}", family.name, family.instances[index][0], family.instances[index][1]);
+    if (family.instances.size() == 1) return family.name;
+    return fmt::format("{}[{}]", family.name, index);
+  }
+
+  void communicators() {
+    by_rank_.resize(program_.families.size());
+    for (std::size_t f = 0; f < program_.families.size(); ++f) {
+      const CommFamily& family = program_.families[f];
+      by_rank_[f].resize(static_cast<std::size_t>(program_.grid.world()));
+      for (std::size_t i = 0; i < family.instances.size(); ++i) {
+        const auto number = static_cast<std::int32_t>(linked_.communicators.size());
+        linked_.communicators.push_back({instance_name(family, i), static_cast<std::uint16_t>(f), family.instances[i]});
+        for (std::size_t position = 0; position < family.instances[i].size(); ++position) {
+          const auto rank = static_cast<std::size_t>(family.instances[i][position]);
+          by_rank_[f][rank].push_back({number, static_cast<std::int32_t>(position)});
+        }
+      }
+    }
+  }
+
+  std::int32_t position_of(std::int32_t communicator, Rank rank) const {
+    const auto& members = linked_.communicators[static_cast<std::size_t>(communicator)].members;
+    const auto at = std::find(members.begin(), members.end(), rank);
+    return at == members.end() ? -1 : static_cast<std::int32_t>(at - members.begin());
+  }
+
+  Status resolve(std::size_t thread, unsigned index) {
+    const Endpoint& endpoint = program_.endpoints[index];
+    const Rank rank = program_.threads[thread].rank;
+    LinkedEndpoint& out = linked_.endpoints[linked_.windows[thread].base + (index - linked_.windows[thread].first)];
+    out.peer = endpoint_peer(program_.grid, endpoint, rank);
+    for (const Place& place : by_rank_[endpoint.family][static_cast<std::size_t>(rank)]) {
+      const std::int32_t peer_position = out.peer < 0 ? -1 : position_of(place.communicator, out.peer);
+      if (out.peer >= 0 && peer_position < 0) continue;
+      out.communicator = place.communicator;
+      out.position = place.position;
+      out.peer_position = peer_position;
+      return {};
+    }
+    return fail(ErrorCode::kConfig,
+                fmt::format("rank {} uses {} but no communicator of family {} holds it{}", rank, endpoint.name,
+                            program_.families[endpoint.family].name,
+                            out.peer < 0 ? std::string() : fmt::format(" together with rank {}", out.peer)));
+  }
+
+  Status thread(std::size_t t) {
+    unsigned first = kMaxTableRows;
+    unsigned last = 0;
+    for (const Item item : program_.thread_items(t)) {
+      if (item_op(item) != ItemOp::kOp) continue;
+      first = std::min(first, item_ref(item));
+      last = std::max(last, item_ref(item));
+    }
+    if (first > last) return {};
+    const auto base = static_cast<std::uint32_t>(linked_.endpoints.size());
+    linked_.windows[t] = {base, first, last - first + 1};
+    linked_.endpoints.resize(base + linked_.windows[t].count);
+    std::vector<bool> done(linked_.windows[t].count);
+    for (const Item item : program_.thread_items(t)) {
+      if (item_op(item) != ItemOp::kOp || done[item_ref(item) - first]) continue;
+      done[item_ref(item) - first] = true;
+      PL_TRY(resolve(t, item_ref(item)));
+    }
+    return {};
+  }
+
+  const Program& program_;
+  LinkedProgram linked_;
+  std::vector<std::vector<std::vector<Place>>> by_rank_;  // [family][rank]
+};
+
+}  // namespace
+
+Result<LinkedProgram> link_program(const Program& program) { return Linker(program).run(); }
+
+}  // namespace plumbline

@@ -1,0 +1,34 @@
+// The words of the Program's text form, in enumeration order.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string_view>
+
+namespace plumbline {
+
+inline constexpr std::array<std::string_view, 8> kSlotKindNames{"activation", "gradient",  "stash",     "main-grads",
+                                                                "tied-grad",  "found-inf", "norm-sums", "other"};
+inline constexpr std::array<std::string_view, 13> kKernelKindNames{
+    "forward",    "backward",      "input-grad", "weight-grad",    "zero-grad", "collect-grads", "collect-tied",
+    "merge-tied", "unscale-check", "norm-sums",  "optimizer-step", "skip-step", "other"};
+inline constexpr std::array<std::string_view, 7> kEndpointKindNames{
+    "send", "recv", "all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter"};
+inline constexpr std::array<std::string_view, 12> kItemOpNames{"launch",     "op",          "wait",        "record",
+                                                               "wait-event", "sync-event",  "sync-stream", "sync-device",
+                                                               "free",       "read",        "decide",      "mark"};
+inline constexpr std::array<std::string_view, 7> kItemFlagNames{"more",   "after-compute", "compute-waits", "host-waits",
+                                                                "handle", "if-yes",        "if-no"};
+inline constexpr std::array<std::string_view, 4> kPeerFormNames{"none", "shift", "coordinate", "rank"};
+inline constexpr std::array<std::string_view, 2> kReduceOpNames{"sum", "max"};
+
+// Position of `word` in a name table, as an enumeration value.
+template <typename Enum, std::size_t N>
+constexpr std::optional<Enum> enum_of(const std::array<std::string_view, N>& names, std::string_view word) {
+  for (std::size_t i = 0; i < N; ++i) {
+    if (names[i] == word) return static_cast<Enum>(i);
+  }
+  return std::nullopt;
+}
+
+}  // namespace plumbline

@@ -1,0 +1,183 @@
+#include <fmt/format.h>
+
+#include "engine/program/program.h"
+
+namespace plumbline {
+namespace {
+
+class Validator {
+ public:
+  explicit Validator(const Program& program) : program_(program) {}
+
+  Status run() {
+    PL_TRY(tables());
+    PL_TRY(threads());
+    for (std::size_t t = 0; t < program_.threads.size(); ++t) {
+      // Ranks that share a range are checked once.
+      if (t > 0 && program_.threads[t].begin == program_.threads[t - 1].begin &&
+          program_.threads[t].end == program_.threads[t - 1].end) {
+        continue;
+      }
+      PL_TRY(items(t));
+    }
+    return {};
+  }
+
+ private:
+  Status bad(const std::string& message) const { return fail(ErrorCode::kParse, "program: " + message); }
+
+  Status indices(const std::string& owner, const std::vector<std::uint16_t>& slots) const {
+    for (const std::uint16_t slot : slots) {
+      if (slot >= program_.slots.size()) return bad(fmt::format("{} names slot row {} of {}", owner, slot, program_.slots.size()));
+    }
+    return {};
+  }
+
+  Status tables() const {
+    for (const std::size_t rows : {program_.slots.size(), program_.kernels.size(), program_.endpoints.size(),
+                                   program_.families.size(), program_.variables.size(), program_.events.size(),
+                                   program_.marks.size()}) {
+      if (rows > static_cast<std::size_t>(kMaxTableRows)) {
+        return fail(ErrorCode::kUnsupported, fmt::format("program: a table has {} rows; an item's reference holds {}", rows, kMaxTableRows));
+      }
+    }
+    if (program_.families.size() > 254) return fail(ErrorCode::kUnsupported, "program: more than 254 communicator families");
+    if (program_.stages < 1 || program_.stages > kMaxTableRows) return bad(fmt::format("stages = {}", program_.stages));
+    if (program_.rank_of_stage.size() != static_cast<std::size_t>(program_.stages)) return bad("placement does not cover all stages");
+    for (const SlotClass& slot : program_.slots) {
+      if (slot.bytes < 0) return bad("slot " + slot.name + " has a negative size");
+      if (slot.persistent && slot.per_microbatch) return bad("slot " + slot.name + " is persistent but not of step scope");
+    }
+    for (const Kernel& kernel : program_.kernels) {
+      PL_TRY(indices("kernel " + kernel.name, kernel.reads));
+      PL_TRY(indices("kernel " + kernel.name, kernel.frees));
+      PL_TRY(indices("kernel " + kernel.name, kernel.writes));
+    }
+    for (const HostVariable& variable : program_.variables) PL_TRY(indices("variable " + variable.name, {variable.slot}));
+    for (const CommFamily& family : program_.families) PL_TRY(members(family));
+    for (const Endpoint& endpoint : program_.endpoints) PL_TRY(endpoint_row(endpoint));
+    return {};
+  }
+
+  Status members(const CommFamily& family) const {
+    for (const auto& instance : family.instances) {
+      if (instance.empty()) return bad("communicator family " + family.name + " has an empty instance");
+      if (family.pairs && instance.size() != 2) return bad("pair family " + family.name + " has an instance without two members");
+      std::vector<bool> seen(static_cast<std::size_t>(program_.grid.world()));
+      for (const Rank rank : instance) {
+        if (rank < 0 || rank >= program_.grid.world()) return bad(fmt::format("family {} has rank {} outside the world", family.name, rank));
+        if (seen[static_cast<std::size_t>(rank)]) return bad(fmt::format("family {} has rank {} twice in one instance", family.name, rank));
+        seen[static_cast<std::size_t>(rank)] = true;
+      }
+    }
+    return {};
+  }
+
+  Status endpoint_row(const Endpoint& endpoint) const {
+    PL_TRY(indices("endpoint " + endpoint.name, {endpoint.slot}));
+    if (endpoint.family >= program_.families.size()) return bad("endpoint " + endpoint.name + " names no communicator family");
+    if (endpoint.bytes < 0) return bad("endpoint " + endpoint.name + " has a negative size");
+    if (endpoint.bytes > program_.slots[endpoint.slot].bytes) {
+      return bad(fmt::format("endpoint {} moves {} bytes, its slot {} has {}", endpoint.name, endpoint.bytes,
+                             program_.slots[endpoint.slot].name, program_.slots[endpoint.slot].bytes));
+    }
+    const bool rooted = endpoint.kind == EndpointKind::kBroadcast || endpoint.kind == EndpointKind::kReduce;
+    if ((is_p2p(endpoint.kind) || rooted) == (endpoint.form == PeerForm::kNone)) {
+      return bad("endpoint " + endpoint.name + (rooted || is_p2p(endpoint.kind) ? " lacks its peer or root" : " takes no peer"));
+    }
+    const bool coordinate_ok = endpoint.form != PeerForm::kCoordinate || (endpoint.peer >= 0 && endpoint.peer < program_.grid.pp());
+    const bool rank_ok = endpoint.form != PeerForm::kRank || (endpoint.peer >= 0 && endpoint.peer < program_.grid.world());
+    if (!coordinate_ok || !rank_ok) return bad("endpoint " + endpoint.name + " has a peer outside the grid");
+    return {};
+  }
+
+  Status threads() const {
+    if (program_.threads.size() != static_cast<std::size_t>(program_.grid.world())) {
+      return bad(fmt::format("{} threads for {} ranks", program_.threads.size(), program_.grid.world()));
+    }
+    for (std::size_t t = 0; t < program_.threads.size(); ++t) {
+      const Thread& thread = program_.threads[t];
+      if (thread.rank != static_cast<Rank>(t)) return bad("threads are not in rank order");
+      if (thread.begin > thread.end || thread.end > program_.items.size()) return bad("a thread's range is outside the items");
+    }
+    return {};
+  }
+
+  std::size_t limit(ItemOp op) const {
+    switch (op) {
+      case ItemOp::kLaunch: return program_.kernels.size();
+      case ItemOp::kOp: return program_.endpoints.size();
+      case ItemOp::kWait: return 256;
+      case ItemOp::kRecord:
+      case ItemOp::kWaitEvent:
+      case ItemOp::kSyncEvent: return program_.events.size();
+      case ItemOp::kFree: return program_.slots.size();
+      case ItemOp::kRead:
+      case ItemOp::kDecide: return program_.variables.size();
+      case ItemOp::kMark: return program_.marks.size();
+      case ItemOp::kSyncStream:
+      case ItemOp::kSyncDevice: return 1;
+    }
+    return 0;
+  }
+
+  Status scope(const std::string& owner, std::uint16_t slot, int microbatch) const {
+    const SlotClass& row = program_.slots[slot];
+    if (row.per_microbatch == (microbatch == kNoMicrobatch)) {
+      return bad(fmt::format("{} uses slot {} {} a microbatch", owner, row.name, row.per_microbatch ? "without" : "with"));
+    }
+    return {};
+  }
+
+  Status scopes(const Item item) const {
+    const int microbatch = item_microbatch(item);
+    if (item_op(item) == ItemOp::kOp) {
+      const Endpoint& endpoint = program_.endpoints[item_ref(item)];
+      return scope("endpoint " + endpoint.name, endpoint.slot, microbatch);
+    }
+    if (item_op(item) == ItemOp::kFree) return scope("a release", static_cast<std::uint16_t>(item_ref(item)), microbatch);
+    // A kernel with a microbatch may also touch slots of step scope; one without may touch nothing else.
+    if (item_op(item) != ItemOp::kLaunch || microbatch != kNoMicrobatch) return {};
+    const Kernel& kernel = program_.kernels[item_ref(item)];
+    for (const auto* list : {&kernel.reads, &kernel.frees, &kernel.writes}) {
+      for (const std::uint16_t slot : *list) PL_TRY(scope("kernel " + kernel.name, slot, microbatch));
+    }
+    return {};
+  }
+
+  Status items(std::size_t thread) const {
+    bool chained = false;
+    bool decided = false;
+    for (const Item item : program_.thread_items(thread)) {
+      const unsigned op = static_cast<unsigned>((item >> 20) & 0xFu);
+      if (op >= static_cast<unsigned>(kItemOps)) return bad(fmt::format("rank {} has an item of unknown operation {}", thread, op));
+      if (item_ref(item) >= limit(item_op(item))) return bad(fmt::format("rank {} has an item with reference {} out of its table", thread, item_ref(item)));
+      if (chained && item_op(item) != ItemOp::kOp) return bad(fmt::format("rank {} has a group that is not closed", thread));
+      const unsigned flags = item_flags(item);
+      if ((flags & kMore) != 0 && item_op(item) != ItemOp::kOp) return bad("only communication chains into a group");
+      if ((flags & kArmYes) != 0 && (flags & kArmNo) != 0) return bad("an item is in both arms; leave the flags out instead");
+      if ((flags & (kArmYes | kArmNo)) != 0 && !decided) return bad("an item is in an arm before the decision");
+      const bool has_microbatch = item_microbatch(item) != kNoMicrobatch;
+      if (has_microbatch && item_microbatch(item) >= program_.microbatches) {
+        return bad(fmt::format("rank {} names microbatch {} of {}", thread, item_microbatch(item), program_.microbatches));
+      }
+      if (item_op(item) == ItemOp::kOp && item_stream(item) != 0 &&
+          item_stream(item) > static_cast<int>(program_.families.size())) {
+        return bad(fmt::format("rank {} uses stream {}, which does not exist", thread, item_stream(item)));
+      }
+      PL_TRY(scopes(item));
+      chained = (flags & kMore) != 0;
+      decided = decided || item_op(item) == ItemOp::kDecide;
+    }
+    if (chained) return bad(fmt::format("rank {} ends inside a group", thread));
+    return {};
+  }
+
+  const Program& program_;
+};
+
+}  // namespace
+
+Status validate_program(const Program& program) { return Validator(program).run(); }
+
+}  // namespace plumbline
