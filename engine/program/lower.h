@@ -34,14 +34,23 @@ enum class StepTail : std::uint8_t {
   kSchedule, // the pipeline part only: no gradient reduction, no optimizer (checks of a bare schedule, evaluation)
 };
 
+struct LowerOptions {
+  StepTail tail = StepTail::kTrain;
+  bool call_marks = false;  // name every Megatron call and phase with a kMark, as megatron_trace() needs
+  bool fragment = false;    // computations that are not listed count as done
+};
+
 // The configuration must have passed validate(). `sizes` may come from a model or from [memory] (default_sizes).
-Result<Program> lower(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes, StepTail tail);
+Result<Program> lower(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes, LowerOptions options = {});
 
 // Sizes from the configuration alone: [memory] values, or the transformer estimate of the [model] section.
 ModelSizes default_sizes(const RunConfig& config);
 
-// Schedule of the configuration (generator or CSV file), then lower().
-Result<Schedule> schedule_of(const RunConfig& config);
-Result<Program> program_of(const RunConfig& config, const ModelSizes& sizes, StepTail tail);
+// Schedule of the configuration: its generator, or its CSV file. `fragment` as in CsvOptions.
+Result<Schedule> schedule_of(const RunConfig& config, bool fragment = false);
+// The configuration's forward-only schedule on the same placement, for evaluation.
+Result<Schedule> evaluation_schedule_of(const RunConfig& config);
+// schedule_of, then lower.
+Result<Program> program_of(const RunConfig& config, const ModelSizes& sizes, LowerOptions options = {});
 
 }  // namespace plumbline

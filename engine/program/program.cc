@@ -158,12 +158,14 @@ std::string describe_item(const Program& program, Rank rank, Item item) {
     case ItemOp::kRecord: return fmt::format("record of event {}", program.events[item_ref(item)]);
     case ItemOp::kWaitEvent: return fmt::format("stream wait for event {}", program.events[item_ref(item)]);
     case ItemOp::kSyncEvent: return fmt::format("host wait for event {}", program.events[item_ref(item)]);
-    case ItemOp::kSyncStream: return fmt::format("host wait for stream {}", item_aux(item));
+    case ItemOp::kSyncStream: return fmt::format("host wait for stream {}", program.streams[item_aux(item)]);
     case ItemOp::kSyncDevice: return "host wait for the device";
     case ItemOp::kFree:
       return fmt::format("release of {}{}", program.slots[item_ref(item)].name, microbatch_suffix(microbatch));
     case ItemOp::kRead: return fmt::format("read of {}", program.variables[item_ref(item)].name);
     case ItemOp::kDecide: return fmt::format("decision on {}", program.variables[item_ref(item)].name);
+    case ItemOp::kWaitSlot:
+      return fmt::format("wait for {}{}", program.slots[item_ref(item)].name, microbatch_suffix(microbatch));
     case ItemOp::kMark: return fmt::format("mark {}", program.marks[item_ref(item)]);
   }
   return "?";

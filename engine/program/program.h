@@ -20,9 +20,11 @@
 //   kDecide        variable       -                opens the arms: items flagged kArmYes run when it is not 0, kArmNo when
 //                                                  it is 0, all others always
 //   kMark          mark           -                a phase begins (names for people; no effect)
+//   kWaitSlot      slot class     -                the compute stream waits for the kept handle (kHandle on queue
+//                                                  kSlotQueue) of the operation that last filled the slot
 //
-// Streams: 0 is the compute stream. Stream 1 + f is the stream of communicator family f (PyTorch gives each communicator a
-// stream of its own). Edges: kAfterCompute - the group starts after everything enqueued on the compute stream so far;
+// Streams: 0 is the compute stream; the others are the rows of `streams`, one a communicator a rank is in (PyTorch gives
+// each communicator a stream of its own). Edges: kAfterCompute - the group starts after everything enqueued on the compute stream so far;
 // kComputeWaits - the compute stream waits for the group; kHostWaits - the host does; kHandle - the completion is appended
 // to handle queue `queue` and waited for by a later kWait.
 //
@@ -63,8 +65,10 @@ enum class ItemOp : std::uint8_t {
   kRead,
   kDecide,
   kMark,
+  kWaitSlot,
 };
-constexpr int kItemOps = 12;
+constexpr int kItemOps = 13;
+constexpr int kSlotQueue = 255;  // handles that are found by slot (kWaitSlot) instead of by order (kWait)
 
 enum ItemFlag : std::uint8_t {
   kMore = 1 << 0,
@@ -193,6 +197,7 @@ struct Program {
   std::vector<Endpoint> endpoints;
   std::vector<CommFamily> families;
   std::vector<HostVariable> variables;
+  std::vector<std::string> streams{"compute"};
   std::vector<std::string> events;
   std::vector<std::string> marks;
   std::vector<Item> items;

@@ -3,13 +3,19 @@
 // recorded original compares what runs.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "engine/program/program.h"
 
 namespace plumbline {
 
-// `thread` indexes program.threads. Items of the optimizer's tail are left out.
-std::string megatron_trace(const Program& program, std::size_t thread);
+enum class TraceStyle : std::uint8_t {
+  kCurrent,  // Megatron-core: phase marks, '*' at a chunk's first microbatch, FIN
+  k2022,     // the January-2022 code: none of these
+};
+
+// `thread` indexes program.threads; the Program was lowered with call_marks. Items of the optimizer's tail are left out.
+std::string megatron_trace(const Program& program, std::size_t thread, TraceStyle style);
 
 }  // namespace plumbline

@@ -41,7 +41,7 @@ class Validator {
         return fail(ErrorCode::kUnsupported, fmt::format("program: a table has {} rows; an item's reference holds {}", rows, kMaxTableRows));
       }
     }
-    if (program_.families.size() > 254) return fail(ErrorCode::kUnsupported, "program: more than 254 communicator families");
+    if (program_.streams.empty() || program_.streams.size() > 256) return bad("1 to 256 streams, the first of them compute");
     if (program_.stages < 1 || program_.stages > kMaxTableRows) return bad(fmt::format("stages = {}", program_.stages));
     if (program_.rank_of_stage.size() != static_cast<std::size_t>(program_.stages)) return bad("placement does not cover all stages");
     for (const SlotClass& slot : program_.slots) {
@@ -111,7 +111,8 @@ class Validator {
       case ItemOp::kRecord:
       case ItemOp::kWaitEvent:
       case ItemOp::kSyncEvent: return program_.events.size();
-      case ItemOp::kFree: return program_.slots.size();
+      case ItemOp::kFree:
+      case ItemOp::kWaitSlot: return program_.slots.size();
       case ItemOp::kRead:
       case ItemOp::kDecide: return program_.variables.size();
       case ItemOp::kMark: return program_.marks.size();
@@ -119,6 +120,17 @@ class Validator {
       case ItemOp::kSyncDevice: return 1;
     }
     return 0;
+  }
+
+  static int stream_of(const Item item) {
+    switch (item_op(item)) {
+      case ItemOp::kLaunch:
+      case ItemOp::kOp: return item_stream(item);
+      case ItemOp::kRecord:
+      case ItemOp::kWaitEvent:
+      case ItemOp::kSyncStream: return static_cast<int>(item_aux(item));
+      default: return 0;
+    }
   }
 
   Status scope(const std::string& owner, std::uint16_t slot, int microbatch) const {
@@ -135,7 +147,7 @@ class Validator {
       const Endpoint& endpoint = program_.endpoints[item_ref(item)];
       return scope("endpoint " + endpoint.name, endpoint.slot, microbatch);
     }
-    if (item_op(item) == ItemOp::kFree) return scope("a release", static_cast<std::uint16_t>(item_ref(item)), microbatch);
+    if (item_op(item) == ItemOp::kFree || item_op(item) == ItemOp::kWaitSlot) return scope("a release or wait", static_cast<std::uint16_t>(item_ref(item)), microbatch);
     // A kernel with a microbatch may also touch slots of step scope; one without may touch nothing else.
     if (item_op(item) != ItemOp::kLaunch || microbatch != kNoMicrobatch) return {};
     const Kernel& kernel = program_.kernels[item_ref(item)];
@@ -161,9 +173,8 @@ class Validator {
       if (has_microbatch && item_microbatch(item) >= program_.microbatches) {
         return bad(fmt::format("rank {} names microbatch {} of {}", thread, item_microbatch(item), program_.microbatches));
       }
-      if (item_op(item) == ItemOp::kOp && item_stream(item) != 0 &&
-          item_stream(item) > static_cast<int>(program_.families.size())) {
-        return bad(fmt::format("rank {} uses stream {}, which does not exist", thread, item_stream(item)));
+      if (stream_of(item) >= static_cast<int>(program_.streams.size())) {
+        return bad(fmt::format("rank {} uses stream {}, which does not exist", thread, stream_of(item)));
       }
       PL_TRY(scopes(item));
       chained = (flags & kMore) != 0;
