@@ -11,8 +11,8 @@ struct Names;
 
 template <>
 struct Names<ScheduleKind> {
-  static constexpr std::array<std::string_view, 6> kWords{"gpipe",            "1f1b",         "interleaved",
-                                                          "interleaved-2022", "forward-only", "csv"};
+  static constexpr std::array<std::string_view, 6> kWords{
+      "gpipe", "1f1b", "interleaved", "interleaved-2022", "forward-only", "csv"};
 };
 template <>
 struct Names<P2pStyle> {
@@ -74,7 +74,8 @@ std::optional<Enum> enum_from_name(std::string_view text) {
   const auto same = [](char a, char b) { return fold(a) == fold(b); };
   const auto& words = Names<Enum>::kWords;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    if (std::equal(text.begin(), text.end(), words[i].begin(), words[i].end(), same)) return static_cast<Enum>(i);
+    if (std::equal(text.begin(), text.end(), words[i].begin(), words[i].end(), same))
+      return static_cast<Enum>(i);
   }
   return std::nullopt;
 }

@@ -1,4 +1,5 @@
-// The words a person writes for each enumerator of run_config.h. One table an enum; options, messages and reports use it.
+// The words a person writes for each enumerator of run_config.h. One table an enum; options, messages and
+// reports use it.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,5 @@
-// Builds one row of the option table from a field accessor and a text form (option_text.h). Only for options_table*.cc.
+// Builds one row of the option table from a field accessor and a text form (option_text.h). Only for
+// options_table*.cc.
 #pragma once
 
 #include <string>
@@ -10,10 +11,12 @@
 namespace plumbline::detail {
 
 // An accessor that works for a constant RunConfig as well as for one to be changed.
-#define PL_FIELD(member) [](auto& config) -> auto& { return config.member; }
+#define PL_FIELD(member) \
+  [](auto& config) -> auto& { return config.member; }
 
 template <typename Text, typename Field>
-Option row(std::string section, std::string key, Field field, std::vector<std::string> flags, std::string rule) {
+Option row(std::string section, std::string key, Field field, std::vector<std::string> flags,
+           std::string rule) {
   Option option;
   option.section = std::move(section);
   option.key = std::move(key);
@@ -26,8 +29,10 @@ Option row(std::string section, std::string key, Field field, std::vector<std::s
 }
 
 template <typename Enum, typename Field>
-Option choice(std::string section, std::string key, Field field, std::vector<std::string> flags, std::string rule) {
-  Option option = row<option_text::ChoiceText<Enum>>(std::move(section), std::move(key), field, std::move(flags), std::move(rule));
+Option choice(std::string section, std::string key, Field field, std::vector<std::string> flags,
+              std::string rule) {
+  Option option = row<option_text::ChoiceText<Enum>>(std::move(section), std::move(key), field,
+                                                     std::move(flags), std::move(rule));
   option.choices = names_of<Enum>();
   return option;
 }

@@ -12,8 +12,9 @@
 namespace plumbline {
 
 std::string_view type_name(OptionType type) {
-  constexpr std::array<std::string_view, 11> kNames{"integer", "seed",     "number",    "switch",    "text", "choice",
-                                                    "size",    "duration", "bandwidth", "durations", "list"};
+  constexpr std::array<std::string_view, 11> kNames{"integer",   "seed",      "number", "switch",
+                                                    "text",      "choice",    "size",   "duration",
+                                                    "bandwidth", "durations", "list"};
   return kNames[static_cast<std::size_t>(type)];
 }
 
@@ -37,7 +38,8 @@ std::string in_largest_unit(std::int64_t value, const std::array<Unit, N>& units
 // Shortest decimal digits that read back exactly, without an exponent.
 std::string fixed(double value) {
   std::array<char, 400> buffer{};
-  const auto [end, error] = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed);
+  const auto [end, error] =
+      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed);
   PL_ASSERT(error == std::errc());
   return std::string(buffer.data(), end);
 }
@@ -80,7 +82,9 @@ Status IntegerText::read(std::string_view text, int& target) {
 }
 std::string IntegerText::print(int value) { return fmt::format("{}", value); }
 
-Status SeedText::read(std::string_view text, std::uint64_t& target) { return store(parse_unsigned(text), target); }
+Status SeedText::read(std::string_view text, std::uint64_t& target) {
+  return store(parse_unsigned(text), target);
+}
 std::string SeedText::print(std::uint64_t value) { return fmt::format("{}", value); }
 
 Status NumberText::read(std::string_view text, double& target) { return store(parse_double(text), target); }
@@ -113,13 +117,17 @@ std::string SizeText::print(Bytes value) {
   return in_largest_unit(value, kUnits);
 }
 
-Status DurationText::read(std::string_view text, Nanoseconds& target) { return store(parse_duration(text), target); }
+Status DurationText::read(std::string_view text, Nanoseconds& target) {
+  return store(parse_duration(text), target);
+}
 std::string DurationText::print(Nanoseconds value) {
   constexpr std::array<Unit, 4> kUnits{{{"s", 1'000'000'000}, {"ms", 1'000'000}, {"us", 1'000}, {"ns", 1}}};
   return in_largest_unit(value, kUnits);
 }
 
-Status BandwidthText::read(std::string_view text, double& target) { return store(parse_bandwidth(text), target); }
+Status BandwidthText::read(std::string_view text, double& target) {
+  return store(parse_bandwidth(text), target);
+}
 std::string BandwidthText::print(double value) {
   constexpr std::array<Unit, 3> kUnits{{{"GB/s", 1'000'000'000}, {"MB/s", 1'000'000}, {"KB/s", 1'000}}};
   for (const Unit& unit : kUnits) {
@@ -134,7 +142,8 @@ std::string BandwidthText::print(double value) {
 Status DurationsText::read(std::string_view text, std::vector<Nanoseconds>& target) {
   std::vector<Nanoseconds> all;
   PL_TRY(each(text, [&](std::string_view part) { return DurationText::read(part, all.emplace_back()); }));
-  if (all.empty()) return fail(ErrorCode::kParse, "the list is empty — give one duration for all stages, or one a stage");
+  if (all.empty())
+    return fail(ErrorCode::kParse, "the list is empty — give one duration for all stages, or one a stage");
   target = std::move(all);
   return {};
 }
@@ -151,7 +160,8 @@ Status SlowText::read(std::string_view text, std::map<Rank, double>& target) {
     const Result<int> rank = named_integer(part.substr(0, colon), "rank");
     const Result<double> factor = parse_double(colon == std::string_view::npos ? "" : part.substr(colon + 1));
     if (!rank || !factor) {
-      return fail(ErrorCode::kParse, fmt::format("'{}' is not of the form rank=NUMBER:FACTOR (example: rank=3:1.2)", part));
+      return fail(ErrorCode::kParse,
+                  fmt::format("'{}' is not of the form rank=NUMBER:FACTOR (example: rank=3:1.2)", part));
     }
     all[*rank] = *factor;
     return {};
@@ -161,7 +171,8 @@ Status SlowText::read(std::string_view text, std::map<Rank, double>& target) {
 }
 std::string SlowText::print(const std::map<Rank, double>& value) {
   std::string out;
-  for (const auto& [rank, factor] : value) out += fmt::format("{}rank={}:{}", out.empty() ? "" : ",", rank, factor);
+  for (const auto& [rank, factor] : value)
+    out += fmt::format("{}rank={}:{}", out.empty() ? "" : ",", rank, factor);
   return out;
 }
 
@@ -174,12 +185,15 @@ Status LinksText::read(std::string_view text, Links& target) {
     Rank b = 0;
     LinkConfig link;
     link.latency = -1;  // "as every link", until the validator knows that value
-    const bool shaped = (fields.size() == 2 || fields.size() == 3) && ends.size() == 2 && IntegerText::read(ends[0], a) &&
-                        IntegerText::read(ends[1], b) && BandwidthText::read(fields[1], link.bytes_per_second) &&
+    const bool shaped = (fields.size() == 2 || fields.size() == 3) && ends.size() == 2 &&
+                        IntegerText::read(ends[0], a) && IntegerText::read(ends[1], b) &&
+                        BandwidthText::read(fields[1], link.bytes_per_second) &&
                         (fields.size() == 2 || DurationText::read(fields[2], link.latency));
     if (!shaped) {
-      return fail(ErrorCode::kParse,
-                  fmt::format("'{}' is not of the form RANK-RANK:BANDWIDTH[:LATENCY] (example: 0-1:10GB/s:5us)", part));
+      return fail(
+          ErrorCode::kParse,
+          fmt::format("'{}' is not of the form RANK-RANK:BANDWIDTH[:LATENCY] (example: 0-1:10GB/s:5us)",
+                      part));
     }
     all[{std::min(a, b), std::max(a, b)}] = link;
     return {};
@@ -190,7 +204,8 @@ Status LinksText::read(std::string_view text, Links& target) {
 std::string LinksText::print(const Links& value) {
   std::string out;
   for (const auto& [ends, link] : value) {
-    out += fmt::format("{}{}-{}:{}", out.empty() ? "" : ",", ends.first, ends.second, BandwidthText::print(link.bytes_per_second));
+    out += fmt::format("{}{}-{}:{}", out.empty() ? "" : ",", ends.first, ends.second,
+                       BandwidthText::print(link.bytes_per_second));
     if (link.latency >= 0) out += ":" + DurationText::print(link.latency);
   }
   return out;
@@ -201,9 +216,12 @@ Status OverflowText::read(std::string_view text, std::vector<OverflowFault>& tar
   PL_TRY(each(text, [&](std::string_view part) -> Status {
     const std::size_t colon = part.find(':');
     const Result<int> rank = named_integer(part.substr(0, colon), "rank");
-    const Result<int> step = named_integer(colon == std::string_view::npos ? "" : part.substr(colon + 1), "step");
+    const Result<int> step =
+        named_integer(colon == std::string_view::npos ? "" : part.substr(colon + 1), "step");
     if (!rank || !step) {
-      return fail(ErrorCode::kParse, fmt::format("'{}' is not of the form rank=NUMBER:step=NUMBER (example: rank=2:step=5)", part));
+      return fail(
+          ErrorCode::kParse,
+          fmt::format("'{}' is not of the form rank=NUMBER:step=NUMBER (example: rank=2:step=5)", part));
     }
     all.push_back({*rank, *step});
     return {};
@@ -237,7 +255,9 @@ Status SendText::read(std::string_view text, SimConfig& target) {
 }
 std::string SendText::print(const SimConfig& value) {
   const std::string word(name(value.send));
-  return value.send == SendCompletion::kEager && value.eager_bytes != 0 ? word + ":" + SizeText::print(value.eager_bytes) : word;
+  return value.send == SendCompletion::kEager && value.eager_bytes != 0
+             ? word + ":" + SizeText::print(value.eager_bytes)
+             : word;
 }
 
 tl::unexpected<Error> not_a_choice(std::string_view text, const std::vector<std::string>& choices) {

@@ -1,5 +1,6 @@
-// How each type of option is written. print() gives the one canonical text, read() accepts it and its variants, and
-// read(print(v)) == v for every value a RunConfig may hold. read() leaves the target alone when it fails.
+// How each type of option is written. print() gives the one canonical text, read() accepts it and its
+// variants, and read(print(v)) == v for every value a RunConfig may hold. read() leaves the target alone when
+// it fails.
 #pragma once
 
 #include <cstdint>
@@ -107,7 +108,8 @@ struct OverflowText {  // "rank=2:step=5"
   static std::string print(const std::vector<OverflowFault>& value);
 };
 
-struct SendText {  // "rendezvous", "always-eager", "eager:2MiB"; the two fields of a SimConfig that describe a send
+struct SendText {  // "rendezvous", "always-eager", "eager:2MiB"; the two fields of a SimConfig that describe
+                   // a send
   static constexpr OptionType kType = OptionType::kText;
   static Status read(std::string_view text, SimConfig& target);
   static std::string print(const SimConfig& value);

@@ -11,8 +11,9 @@ namespace plumbline {
 namespace {
 
 bool same(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [](char x, char y) { return x == y || ((x == '-' || x == '_') && (y == '-' || y == '_')); });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
+    return x == y || ((x == '-' || x == '_') && (y == '-' || y == '_'));
+  });
 }
 
 std::string suggestion(std::string_view text, const std::vector<std::string>& candidates) {
@@ -122,10 +123,12 @@ std::string unknown_option(std::string_view section, std::string_view key) {
 
 std::string unknown_flag(std::string_view flag) {
   for (const Foreign& foreign : kForeign) {
-    if (same(flag, foreign.flag)) return fmt::format("{} is a Megatron flag without a meaning here — {}", flag, foreign.advice);
+    if (same(flag, foreign.flag))
+      return fmt::format("{} is a Megatron flag without a meaning here — {}", flag, foreign.advice);
   }
   const std::string near = suggestion(flag, all_flags());
-  return fmt::format("unknown flag {}{}", flag, near.empty() ? " — 'plumbline help config' lists all flags" : near);
+  return fmt::format("unknown flag {}{}", flag,
+                     near.empty() ? " — 'plumbline help config' lists all flags" : near);
 }
 
 }  // namespace plumbline

@@ -1,5 +1,5 @@
-// The rows of [parallel], [schedule], [time], [memory], [sim] and [faults]; those of a model and its training are in
-// options_table_train.cc. A flag's Megatron spelling is the one of megatron/training/arguments.py.
+// The rows of [parallel], [schedule], [time], [memory], [sim] and [faults]; those of a model and its training
+// are in options_table_train.cc. A flag's Megatron spelling is the one of megatron/training/arguments.py.
 #include "engine/config/option_row.h"
 
 namespace plumbline::detail {
@@ -28,26 +28,33 @@ Rows parallel_rows() {
 
 Rows schedule_rows() {
   return {
-      choice<ScheduleKind>("schedule", "kind", PL_FIELD(schedule.kind), {"--schedule"},
-                           "gpipe and 1f1b have one chunk a rank, interleaved at least two; csv reads schedule.csv"),
-      row<PlainText>("schedule", "csv", PL_FIELD(schedule.csv), {"--schedule-csv", "--pipeline-parallel-schedule-csv"},
+      choice<ScheduleKind>(
+          "schedule", "kind", PL_FIELD(schedule.kind), {"--schedule"},
+          "gpipe and 1f1b have one chunk a rank, interleaved at least two; csv reads schedule.csv"),
+      row<PlainText>("schedule", "csv", PL_FIELD(schedule.csv),
+                     {"--schedule-csv", "--pipeline-parallel-schedule-csv"},
                      "file of a csv schedule in the text form of torch.distributed.pipelining"),
-      row<IntegerText>("schedule", "chunks", PL_FIELD(schedule.chunks), {"--vp", "--num-virtual-stages-per-pipeline-rank"},
+      row<IntegerText>("schedule", "chunks", PL_FIELD(schedule.chunks),
+                       {"--vp", "--num-virtual-stages-per-pipeline-rank"},
                        "model chunks a rank (virtual pipeline size); at least 1"),
       row<IntegerText>("schedule", "microbatches", PL_FIELD(schedule.microbatches),
                        {"-m", "--microbatches", "--num-microbatches"},
                        "microbatches a step and replica; from 1 to 2^20 - 1"),
-      row<IntegerText>("schedule", "global_batch_size", PL_FIELD(schedule.global_batch_size), {"--global-batch-size"},
-                       "sequences a step over all replicas, from which microbatches follow; a multiple of micro_batch_size "
+      row<IntegerText>("schedule", "global_batch_size", PL_FIELD(schedule.global_batch_size),
+                       {"--global-batch-size"},
+                       "sequences a step over all replicas, from which microbatches follow; a multiple of "
+                       "micro_batch_size "
                        "* dp; 0: not given"),
       row<IntegerText>("schedule", "group_size", PL_FIELD(schedule.group_size),
                        {"--microbatch-group-size-per-virtual-pipeline-stage"},
                        "microbatches a chunk runs in a row, from pp to microbatches; 0: pp"),
-      choice<P2pStyle>("schedule", "p2p", PL_FIELD(schedule.p2p), {"--p2p"},
-                       "batched: one group of up to four operations a call; separate: single calls in even/odd order"),
-      choice<CommMap>("schedule", "comm_map", PL_FIELD(schedule.comm_map), {"--comm-map"},
-                      "which communicator carries a message: one a pipeline, one a pair of ranks, one a direction, or "
-                      "Megatron's"),
+      choice<P2pStyle>(
+          "schedule", "p2p", PL_FIELD(schedule.p2p), {"--p2p"},
+          "batched: one group of up to four operations a call; separate: single calls in even/odd order"),
+      choice<CommMap>(
+          "schedule", "comm_map", PL_FIELD(schedule.comm_map), {"--comm-map"},
+          "which communicator carries a message: one a pipeline, one a pair of ranks, one a direction, or "
+          "Megatron's"),
       row<SwitchText>("schedule", "deallocate_outputs", PL_FIELD(schedule.deallocate_outputs),
                       {"--deallocate-pipeline-outputs"}, "free a stage's output once it is sent"),
   };
@@ -63,15 +70,18 @@ Rows time_rows() {
                          "input-gradient half of a split backward; one entry, or one a stage"),
       row<DurationsText>("time", "weight_grad", PL_FIELD(time.weight_grad), {"--weight-grad-time"},
                          "weight-gradient half of a split backward; one entry, or one a stage"),
-      row<DurationText>("time", "optimizer", PL_FIELD(time.optimizer), {"--optimizer-time"}, "optimizer step of a rank"),
+      row<DurationText>("time", "optimizer", PL_FIELD(time.optimizer), {"--optimizer-time"},
+                        "optimizer step of a rank"),
       row<DurationText>("time", "link_latency", PL_FIELD(time.link.latency), {"--link-latency"},
                         "latency of every link without an entry in links"),
       row<BandwidthText>("time", "link_bandwidth", PL_FIELD(time.link.bytes_per_second), {"--link-bandwidth"},
                          "bandwidth of every link without an entry in links"),
       row<LinksText>("time", "links", PL_FIELD(time.links), {"--link"},
-                     "what if: RANK-RANK:BANDWIDTH[:LATENCY], for example 0-1:10GB/s:5us; two different ranks of the world"),
+                     "what if: RANK-RANK:BANDWIDTH[:LATENCY], for example 0-1:10GB/s:5us; two different "
+                     "ranks of the world"),
       row<SlowText>("time", "slow", PL_FIELD(time.slow), {"--slow"},
-                    "what if: rank=NUMBER:FACTOR, for example rank=3:1.2; the factor multiplies compute times, above 0"),
+                    "what if: rank=NUMBER:FACTOR, for example rank=3:1.2; the factor multiplies compute "
+                    "times, above 0"),
   };
 }
 
@@ -81,7 +91,8 @@ Rows memory_rows() {
                     "size of the tensor between two stages; 0: from the model"),
       row<SizeText>("memory", "stash", PL_FIELD(memory.stash), {"--stash-bytes"},
                     "what one chunk's forward keeps for its backward; 0: from the model"),
-      row<SizeText>("memory", "limit", PL_FIELD(memory.limit), {"--memory-limit"}, "memory of a rank; 0: no limit"),
+      row<SizeText>("memory", "limit", PL_FIELD(memory.limit), {"--memory-limit"},
+                    "memory of a rank; 0: no limit"),
   };
 }
 
@@ -89,8 +100,9 @@ Rows sim_rows() {
   return {
       row<SendText>("sim", "send", PL_FIELD(sim), {"--send"},
                     "when a send completes: rendezvous, eager:SIZE (for example eager:2MiB), always-eager"),
-      choice<CrossComm>("sim", "cross", PL_FIELD(sim.cross), {"--cross"},
-                        "whether operations of different communicators on a device wait for each other (strict)"),
+      choice<CrossComm>(
+          "sim", "cross", PL_FIELD(sim.cross), {"--cross"},
+          "whether operations of different communicators on a device wait for each other (strict)"),
       choice<Connect>("sim", "connect", PL_FIELD(sim.connect), {"--connect"},
                       "whether the first message of a link has to connect (cold)"),
       row<SwitchText>("sim", "launch_blocking", PL_FIELD(sim.launch_blocking), {"--launch-blocking"},
@@ -101,7 +113,8 @@ Rows sim_rows() {
 Rows fault_rows() {
   return {
       row<OverflowText>("faults", "overflow", PL_FIELD(faults.overflow), {"--inject-overflow"},
-                        "what if: rank=NUMBER:step=NUMBER, for example rank=2:step=5; steps count from 1; needs a loss scale"),
+                        "what if: rank=NUMBER:step=NUMBER, for example rank=2:step=5; steps count from 1; "
+                        "needs a loss scale"),
   };
 }
 
@@ -109,8 +122,8 @@ Rows fault_rows() {
 
 std::vector<Option> make_options() {
   Rows all;
-  for (Rows& part : std::vector<Rows>{parallel_rows(), schedule_rows(), make_model_options(), time_rows(), memory_rows(),
-                                      sim_rows(), fault_rows()}) {
+  for (Rows& part : std::vector<Rows>{parallel_rows(), schedule_rows(), make_model_options(), time_rows(),
+                                      memory_rows(), sim_rows(), fault_rows()}) {
     all.insert(all.end(), std::make_move_iterator(part.begin()), std::make_move_iterator(part.end()));
   }
   return all;
@@ -121,7 +134,8 @@ std::vector<SwitchFlag> make_switch_flags() {
       {"--fp16", "train.precision", "fp16"},
       {"--bf16", "train.precision", "bf16"},
       {"--use-tp-pp-dp-mapping", "parallel.order", "tp-cp-ep-pp-dp"},
-      // Megatron without overlap batches its calls (arguments.py sets batch_p2p_comm to the opposite of the overlap).
+      // Megatron without overlap batches its calls (arguments.py sets batch_p2p_comm to the opposite of the
+      // overlap).
       {"--no-overlap-p2p-communication", "schedule.p2p", "batched"},
   };
 }

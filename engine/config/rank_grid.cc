@@ -35,8 +35,10 @@ Result<std::array<Axis, kAxes>> parse_order(std::string_view order) {
     seen = static_cast<AxisSet>(seen | axis_bit(*axis));
   }
   if (names.size() != axes.size() || seen != (1u << kAxes) - 1u) {
-    return fail(ErrorCode::kConfig,
-                fmt::format("rank order '{}' must name tp, cp, ep, dp and pp once each — for example tp-cp-ep-dp-pp", order));
+    return fail(
+        ErrorCode::kConfig,
+        fmt::format("rank order '{}' must name tp, cp, ep, dp and pp once each — for example tp-cp-ep-dp-pp",
+                    order));
   }
   return axes;
 }
@@ -59,13 +61,16 @@ Result<RankGrid> RankGrid::create(Sizes sizes, std::string_view order) {
     const int size = grid.size(axis);
     if (size < 1) {
       return fail(ErrorCode::kConfig,
-                  fmt::format("{} size {} must be at least 1 — leave the axis out by setting it to 1", axis_name(axis), size));
+                  fmt::format("{} size {} must be at least 1 — leave the axis out by setting it to 1",
+                              axis_name(axis), size));
     }
     grid.stride_[index(axis)] = static_cast<int>(stride);
     stride *= size;
     if (stride > kLargestWorld) {
-      return fail(ErrorCode::kConfig, fmt::format("a world of tp={} cp={} ep={} dp={} pp={} has more than {} ranks — use smaller sizes",
-                                                  sizes.tp, sizes.cp, sizes.ep, sizes.dp, sizes.pp, kLargestWorld));
+      return fail(
+          ErrorCode::kConfig,
+          fmt::format("a world of tp={} cp={} ep={} dp={} pp={} has more than {} ranks — use smaller sizes",
+                      sizes.tp, sizes.cp, sizes.ep, sizes.dp, sizes.pp, kLargestWorld));
     }
   }
   grid.world_ = static_cast<int>(stride);

@@ -1,10 +1,11 @@
-// RankGrid: the one place where a rank number is computed. A world of tp * cp * ep * dp * pp ranks is a five-axis grid;
-// `order` names the axes from the fastest-varying to the slowest, Megatron-core's default being tp-cp-ep-dp-pp
-// (megatron/core/parallel_state.py, RankGenerator). --use-tp-pp-dp-mapping is the order tp-cp-ep-pp-dp.
+// RankGrid: the one place where a rank number is computed. A world of tp * cp * ep * dp * pp ranks is a
+// five-axis grid; `order` names the axes from the fastest-varying to the slowest, Megatron-core's default
+// being tp-cp-ep-dp-pp (megatron/core/parallel_state.py, RankGenerator). --use-tp-pp-dp-mapping is the order
+// tp-cp-ep-pp-dp.
 //
-// A group is the set of ranks that agree on every axis outside a chosen set of axes, in increasing rank order: the
-// pipeline group varies pp, the data-parallel group dp (and cp), the model-parallel group tp and pp. The embedding group
-// of a pipeline is its first and last rank.
+// A group is the set of ranks that agree on every axis outside a chosen set of axes, in increasing rank
+// order: the pipeline group varies pp, the data-parallel group dp (and cp), the model-parallel group tp and
+// pp. The embedding group of a pipeline is its first and last rank.
 #pragma once
 
 #include <array>

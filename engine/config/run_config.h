@@ -1,6 +1,7 @@
-// RunConfig: everything a run is made from, as plain values after parsing and validation. One table (options.h) says for
-// each field its TOML key, Megatron flag, type, default and rule; one validator checks them all. Precedence: defaults <
-// file < environment PLUMBLINE_* < --set and flags. Nothing downstream re-checks a rule or re-derives a default.
+// RunConfig: everything a run is made from, as plain values after parsing and validation. One table
+// (options.h) says for each field its TOML key, Megatron flag, type, default and rule; one validator checks
+// them all. Precedence: defaults < file < environment PLUMBLINE_* < --set and flags. Nothing downstream
+// re-checks a rule or re-derives a default.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,14 @@
 
 namespace plumbline {
 
-enum class ScheduleKind : std::uint8_t { kGpipe, kOneFOneB, kInterleaved, kInterleaved2022, kForwardOnly, kCsv };
+enum class ScheduleKind : std::uint8_t {
+  kGpipe,
+  kOneFOneB,
+  kInterleaved,
+  kInterleaved2022,
+  kForwardOnly,
+  kCsv
+};
 enum class P2pStyle : std::uint8_t {
   kBatched,   // Megatron's combined calls: one group of up to four operations (batch_p2p_comm)
   kSeparate,  // separate calls in even/odd order (overlap_p2p_comm off, batch_p2p_comm off)
@@ -22,7 +30,8 @@ enum class CommMap : std::uint8_t {
   kOne,        // one communicator a pipeline
   kPair,       // one two-rank communicator a pair of ranks (PyTorch's lazy default for separate calls)
   kDirection,  // one communicator a pipeline and direction (forward traffic, backward traffic)
-  kMegatron,   // one a pipeline, the reverse direction on the world communicator where pp = 2 and calls are separate
+  // One a pipeline; the reverse direction on the world communicator where pp = 2 and calls are separate.
+  kMegatron,
 };
 enum class Precision : std::uint8_t { kFp32, kFp16, kBf16 };
 enum class DecayStyle : std::uint8_t { kConstant, kLinear, kCosine };
@@ -39,11 +48,13 @@ struct ParallelConfig {
 
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::kOneFOneB;
-  std::string csv;        // file of a kCsv schedule
-  int chunks = 1;         // virtual pipeline size: model chunks a rank
-  int microbatches = 1;   // per data-parallel replica and step
-  int global_batch_size = 0;  // sequences a step over all replicas; the validator turns it into microbatches and back to 0
-  int group_size = 0;     // microbatch_group_size_per_vp_stage; the validator turns 0 into pp
+  std::string csv;       // file of a kCsv schedule
+  int chunks = 1;        // virtual pipeline size: model chunks a rank
+  int microbatches = 1;  // per data-parallel replica and step
+  // Sequences a step over all replicas, 0: not given. The validator turns it into microbatches, and back to
+  // 0.
+  int global_batch_size = 0;
+  int group_size = 0;  // microbatch_group_size_per_vp_stage; the validator turns 0 into pp
   P2pStyle p2p = P2pStyle::kBatched;
   CommMap comm_map = CommMap::kMegatron;
   bool deallocate_outputs = true;
@@ -62,11 +73,11 @@ struct ModelConfig {
 
 struct TrainConfig {
   std::uint64_t seed = 1234;
-  int iterations = 10;        // optimizer steps, skipped ones included
-  int micro_batch_size = 1;   // sequences a microbatch
-  int eval_interval = 0;      // 0: evaluate only at the end
-  int eval_iterations = 4;    // forward-only steps an evaluation
-  std::string data;           // file or directory; empty: the snapshot in tests/data
+  int iterations = 10;       // optimizer steps, skipped ones included
+  int micro_batch_size = 1;  // sequences a microbatch
+  int eval_interval = 0;     // 0: evaluate only at the end
+  int eval_iterations = 4;   // forward-only steps an evaluation
+  std::string data;          // file or directory; empty: the snapshot in tests/data
   Precision precision = Precision::kFp32;
 };
 
@@ -91,7 +102,8 @@ struct LossScaleConfig {
 };
 
 struct LinkConfig {
-  Nanoseconds latency = 10'000;  // in an override, the validator turns a negative value into the latency of all links
+  // Negative in an override: not given; the validator puts the latency of all links there.
+  Nanoseconds latency = 10'000;
   double bytes_per_second = 50e9;
 
   bool operator==(const LinkConfig&) const = default;
@@ -104,15 +116,16 @@ struct TimeConfig {
   std::vector<Nanoseconds> input_grad{1'000'000};
   std::vector<Nanoseconds> weight_grad{1'000'000};
   Nanoseconds optimizer = 500'000;
-  LinkConfig link;                                            // every link unless overridden
-  std::map<std::pair<Rank, Rank>, LinkConfig> links;          // (lower rank, higher rank) -> override
-  std::map<Rank, double> slow;                                // rank -> factor on its compute times
+  LinkConfig link;                                    // every link unless overridden
+  std::map<std::pair<Rank, Rank>, LinkConfig> links;  // (lower rank, higher rank) -> override
+  std::map<Rank, double> slow;                        // rank -> factor on its compute times
 };
 
 struct MemoryConfig {
-  Bytes activation = 0;  // bytes of the tensor between two stages; 0: from the model (micro * seq * hidden * element)
-  Bytes stash = 0;       // bytes kept by one chunk's forward for its backward; 0: from the model
-  Bytes limit = 0;       // 0: no limit
+  // Bytes of the tensor between two stages; 0: from the model (micro * seq * hidden * element).
+  Bytes activation = 0;
+  Bytes stash = 0;  // bytes kept by one chunk's forward for its backward; 0: from the model
+  Bytes limit = 0;  // 0: no limit
 };
 
 struct SimConfig {

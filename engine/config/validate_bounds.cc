@@ -1,0 +1,118 @@
+// Rules that look at one value alone.
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "engine/config/validate_rules.h"
+
+namespace plumbline::detail {
+namespace {
+
+constexpr int kAny = std::numeric_limits<int>::max();
+// 1000 s: 2^20 microbatches of the longest kernel, slowed a thousandfold, still fit 64-bit nanoseconds.
+constexpr Nanoseconds kLongest = 1'000'000'000'000;
+constexpr Bytes kLargest = Bytes{1} << 50;
+
+struct IntegerBound {
+  const char* option;
+  int value;
+  int low;
+  int high;
+};
+
+void check_integers(RuleBook& book, const std::vector<IntegerBound>& bounds) {
+  for (const IntegerBound& bound : bounds) {
+    if (bound.value < bound.low) {
+      book.refuse(bound.option, fmt::format("must be at least {}", bound.low),
+                  fmt::format("use {}", bound.low));
+    } else if (bound.value > bound.high) {
+      book.refuse(bound.option, fmt::format("must be at most {}", bound.high),
+                  fmt::format("use {} or less", bound.high));
+    }
+  }
+}
+
+void check_within(RuleBook& book, const char* option, std::int64_t value, std::int64_t high,
+                  const char* limit) {
+  if (value < 0) book.refuse(option, "must not be negative", "use 0 or more");
+  if (value > high) book.refuse(option, fmt::format("must be at most {}", limit), "use a smaller value");
+}
+
+void check_unit_interval(RuleBook& book, const char* option, double value) {
+  if (!(value >= 0.0 && value < 1.0))
+    book.refuse(option, "must be in [0, 1)", "the usual values are 0.9 and 0.999");
+}
+
+void check_not_negative(RuleBook& book, const char* option, double value) {
+  if (!(value >= 0.0) || !std::isfinite(value))
+    book.refuse(option, "must be a number from 0 up", "use 0 or more");
+}
+
+}  // namespace
+
+void check_sizes(RuleBook& book) {
+  const RunConfig& c = book.config;
+  for (const auto& [option, value] :
+       {std::pair{"parallel.tp", c.parallel.tp}, std::pair{"parallel.cp", c.parallel.cp},
+        std::pair{"parallel.ep", c.parallel.ep}}) {
+    if (value != 1) {
+      book.refuse(option, "must be 1: plumbline parallelizes over pp and dp only", "use 1",
+                  ErrorCode::kUnsupported);
+    }
+  }
+  constexpr int kMostMicrobatches = (1 << 20) - 1;  // a Program item has 20 bits for it
+  check_integers(book, {
+                           {"parallel.dp", c.parallel.dp, 1, 1 << 20},
+                           {"parallel.pp", c.parallel.pp, 1, 1 << 20},
+                           {"schedule.chunks", c.schedule.chunks, 1, 1 << 10},
+                           {"schedule.microbatches", c.schedule.microbatches, 1, kMostMicrobatches},
+                           {"schedule.global_batch_size", c.schedule.global_batch_size, 0, kAny},
+                           {"schedule.group_size", c.schedule.group_size, 0, kMostMicrobatches},
+                           {"model.layers", c.model.layers, 1, 1 << 20},
+                           {"model.hidden", c.model.hidden, 1, 1 << 20},
+                           {"model.heads", c.model.heads, 1, 1 << 20},
+                           {"model.ffn_hidden", c.model.ffn_hidden, 0, 1 << 22},
+                           {"model.seq_length", c.model.seq_length, 1, 1 << 20},
+                           {"model.vocab", c.model.vocab, 1, 1 << 24},
+                           {"train.iterations", c.train.iterations, 1, kAny},
+                           {"train.micro_batch_size", c.train.micro_batch_size, 1, 1 << 20},
+                           {"train.eval_interval", c.train.eval_interval, 0, kAny},
+                           {"train.eval_iterations", c.train.eval_iterations, 0, kAny},
+                           {"optimizer.warmup_iterations", c.optimizer.warmup_iterations, 0, kAny},
+                           {"loss_scale.window", c.loss_scale.window, 1, kAny},
+                           {"loss_scale.hysteresis", c.loss_scale.hysteresis, 1, kAny},
+                       });
+  if (c.model.name.empty()) book.refuse("model.name", "must not be empty", "use gpt");
+}
+
+void check_numbers(RuleBook& book) {
+  const RunConfig& c = book.config;
+  check_not_negative(book, "model.init_std", c.model.init_std);
+  check_not_negative(book, "optimizer.lr", c.optimizer.lr);
+  check_not_negative(book, "optimizer.min_lr", c.optimizer.min_lr);
+  check_unit_interval(book, "optimizer.beta1", c.optimizer.beta1);
+  check_unit_interval(book, "optimizer.beta2", c.optimizer.beta2);
+  if (!(c.optimizer.eps > 0.0)) book.refuse("optimizer.eps", "must be above 0", "the usual value is 1e-08");
+  check_not_negative(book, "optimizer.weight_decay", c.optimizer.weight_decay);
+  check_not_negative(book, "optimizer.clip_grad", c.optimizer.clip_grad);
+  check_not_negative(book, "loss_scale.constant", c.loss_scale.constant);
+  const auto durations = [&](const char* option, const std::vector<Nanoseconds>& list) {
+    for (const Nanoseconds value : list) check_within(book, option, value, kLongest, "1000s");
+  };
+  durations("time.forward", c.time.forward);
+  durations("time.backward", c.time.backward);
+  durations("time.input_grad", c.time.input_grad);
+  durations("time.weight_grad", c.time.weight_grad);
+  check_within(book, "time.optimizer", c.time.optimizer, kLongest, "1000s");
+  check_within(book, "time.link_latency", c.time.link.latency, kLongest, "1000s");
+  if (!(c.time.link.bytes_per_second > 0.0)) {
+    book.refuse("time.link_bandwidth", "must be above zero", "the usual value of NVLink is 300GB/s");
+  }
+  check_within(book, "memory.activation", c.memory.activation, kLargest, "2^50 bytes");
+  check_within(book, "memory.stash", c.memory.stash, kLargest, "2^50 bytes");
+  check_within(book, "memory.limit", c.memory.limit, kLargest, "2^50 bytes");
+}
+
+}  // namespace plumbline::detail

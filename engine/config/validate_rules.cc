@@ -1,0 +1,271 @@
+// Rules that relate values to each other, and the values derived from others.
+#include "engine/config/validate_rules.h"
+
+#include <fmt/format.h>
+
+#include "engine/config/names.h"
+#include "engine/config/options.h"
+
+namespace plumbline::detail {
+namespace {
+
+bool is_interleaved(const RunConfig& c) {
+  // A forward-only pass over several chunks walks the interleaved tables without the backwards.
+  return c.schedule.kind == ScheduleKind::kInterleaved ||
+         (c.schedule.kind == ScheduleKind::kForwardOnly && c.schedule.chunks > 1);
+}
+
+int round_up(int value, int step) { return (value + step - 1) / step * step; }
+
+void check_interleaved(RuleBook& book) {
+  ScheduleConfig& s = book.config.schedule;
+  const int pp = book.config.parallel.pp;
+  if (s.chunks < 2)
+    book.refuse("schedule.chunks", fmt::format("is too few for {}, which needs at least 2", name(s.kind)),
+                "use --vp 2, or --schedule 1f1b");
+  if (pp < 2)
+    book.refuse("parallel.pp", fmt::format("is too few for {}, which needs at least 2 ranks", name(s.kind)),
+                "use --pp 2, or --schedule 1f1b with one chunk");
+}
+
+// Megatron's rules for the microbatch group: g < pp and g > m are a ValueError, 0 < m mod g < pp leaves
+// bubbles in the dependencies of the last group (RuntimeError).
+void check_group_size(RuleBook& book) {
+  ScheduleConfig& s = book.config.schedule;
+  const int pp = book.config.parallel.pp;
+  const bool given = s.group_size != 0;
+  if (!given) s.group_size = pp;
+  const int g = s.group_size;
+  if (g > s.microbatches) {
+    const auto rule = fmt::format("must not exceed schedule.microbatches={}", s.microbatches);
+    if (given)
+      return book.refuse("schedule.group_size", rule,
+                         fmt::format("use at least {} microbatches or a smaller group", g));
+    return book.refuse("schedule.microbatches",
+                       fmt::format("must be at least parallel.pp={} in an interleaved schedule", pp),
+                       fmt::format("use {}", pp));
+  }
+  if (g < pp) {
+    return book.refuse("schedule.group_size", fmt::format("must be at least parallel.pp={}", pp),
+                       fmt::format("use {}, or 0 for pp", pp));
+  }
+  const int rest = s.microbatches % g;
+  if (rest > 0 && rest < pp) {
+    book.refuse(
+        "schedule.microbatches",
+        fmt::format(
+            "leaves a last group of {}, fewer than parallel.pp={}, after groups of schedule.group_size={}",
+            rest, pp, g),
+        fmt::format("use {} or {}, or another group size", s.microbatches - rest,
+                    round_up(s.microbatches, g)));
+  }
+}
+
+void check_group_of_2022(RuleBook& book) {
+  ScheduleConfig& s = book.config.schedule;
+  const int pp = book.config.parallel.pp;
+  if (s.microbatches % pp != 0) {
+    book.refuse("schedule.microbatches",
+                fmt::format("is not a multiple of parallel.pp={} (interleaved-2022)", pp),
+                fmt::format("use {}, or --schedule interleaved", round_up(s.microbatches, pp)));
+  }
+  if (s.group_size == 0) s.group_size = pp;
+  if (s.group_size != pp) {
+    book.refuse("schedule.group_size",
+                fmt::format("must be parallel.pp={} in interleaved-2022, which has no other", pp),
+                "use 0, or --schedule interleaved");
+  }
+}
+
+void check_scale(RuleBook& book) {
+  const LossScaleConfig& s = book.config.loss_scale;
+  if (!(s.minimum > 0.0)) book.refuse("loss_scale.minimum", "must be above 0", "the usual value is 1");
+  if (!(s.initial >= s.minimum)) {
+    book.refuse("loss_scale.initial", fmt::format("must be at least loss_scale.minimum={}", s.minimum),
+                "the usual value is 4294967296 (2^32)");
+  }
+  if (!(s.growth_factor > 1.0))
+    book.refuse("loss_scale.growth_factor", "must be above 1", "the usual value is 2");
+  if (!(s.backoff_factor > 0.0 && s.backoff_factor < 1.0)) {
+    book.refuse("loss_scale.backoff_factor", "must be between 0 and 1", "the usual value is 0.5");
+  }
+}
+
+void check_time_lists(RuleBook& book) {
+  const TimeConfig& t = book.config.time;
+  const std::size_t stages = static_cast<std::size_t>(book.config.stages());
+  const auto check = [&](const char* option, const std::vector<Nanoseconds>& list) {
+    if (list.size() == 1 || list.size() == stages) return;
+    book.refuse(option, fmt::format("has {} entries for {} stages", list.size(), stages),
+                fmt::format("give 1 entry or {}", stages));
+  };
+  check("time.forward", t.forward);
+  check("time.backward", t.backward);
+  check("time.input_grad", t.input_grad);
+  check("time.weight_grad", t.weight_grad);
+}
+
+void check_faults(RuleBook& book) {
+  const RunConfig& c = book.config;
+  if (c.faults.overflow.empty()) return;
+  if (c.train.precision != Precision::kFp16 && c.loss_scale.constant <= 0.0) {
+    book.refuse("faults.overflow", "needs a loss scale, and nothing checks for overflow without one",
+                "add --fp16, or --loss-scale 1");
+  }
+  for (const OverflowFault& fault : c.faults.overflow) {
+    if (fault.rank < 0 || fault.rank >= c.grid.world()) {
+      book.refuse("faults.overflow",
+                  fmt::format("names rank {} of a world of {}", fault.rank, c.grid.world()),
+                  fmt::format("use a rank from 0 to {}", c.grid.world() - 1));
+    }
+    if (fault.iteration < 1 || fault.iteration > c.train.iterations) {
+      book.refuse("faults.overflow",
+                  fmt::format("names step {} of train.iterations={}", fault.iteration, c.train.iterations),
+                  "steps count from 1");
+    }
+  }
+}
+
+void check_sim(RuleBook& book) {
+  const SimConfig& s = book.config.sim;
+  const bool eager = s.send == SendCompletion::kEager;
+  if (eager && s.eager_bytes <= 0)
+    book.refuse("sim.send", "needs a size above 0", "write eager:2MiB, or always-eager");
+  if (s.eager_bytes > (Bytes{1} << 50))
+    book.refuse("sim.send", "must be at most 2^50 bytes", "write always-eager");
+}
+
+}  // namespace
+
+void derive_grid(RuleBook& book) {
+  const ParallelConfig& p = book.config.parallel;
+  const Result<RankGrid> grid = RankGrid::create({p.tp, p.cp, p.ep, p.dp, p.pp}, p.order);
+  if (grid) {
+    book.config.grid = *grid;
+    return;
+  }
+  // Sizes below 1 were refused before, so that it is the order or the size of the world.
+  const bool order = !RankGrid::create({}, p.order);
+  book.refuse(order ? "parallel.order" : "parallel.pp",
+              order ? "must name tp, cp, ep, dp and pp once each" : "makes more than 2^20 ranks",
+              order ? "the default is tp-cp-ep-dp-pp" : "use fewer ranks or replicas");
+}
+
+void derive_batch(RuleBook& book) {
+  ScheduleConfig& s = book.config.schedule;
+  if (s.global_batch_size == 0) return;
+  const std::int64_t per_microbatch =
+      std::int64_t{book.config.train.micro_batch_size} * book.config.parallel.dp;
+  if (s.global_batch_size % per_microbatch != 0) {
+    return book.refuse("schedule.global_batch_size",
+                       fmt::format("is not a multiple of train.micro_batch_size={} times parallel.dp={}",
+                                   book.config.train.micro_batch_size, book.config.parallel.dp),
+                       fmt::format("use {}", (s.global_batch_size / per_microbatch + 1) * per_microbatch));
+  }
+  const std::int64_t microbatches = s.global_batch_size / per_microbatch;
+  if (book.origins.given("schedule.microbatches") && s.microbatches != microbatches) {
+    return book.refuse(
+        "schedule.global_batch_size",
+        fmt::format("means {} microbatches, but schedule.microbatches={}", microbatches, s.microbatches),
+        "give one of the two");
+  }
+  if (microbatches >= 1 << 20) {
+    return book.refuse("schedule.global_batch_size",
+                       fmt::format("means {} microbatches, but 2^20 - 1 is the most", microbatches),
+                       "use a larger micro_batch_size");
+  }
+  s.microbatches = static_cast<int>(microbatches);
+  s.global_batch_size = 0;
+}
+
+void check_schedule(RuleBook& book) {
+  ScheduleConfig& s = book.config.schedule;
+  const int pp = book.config.parallel.pp;
+  const bool plain = s.kind == ScheduleKind::kGpipe || s.kind == ScheduleKind::kOneFOneB;
+  if (plain && s.chunks != 1) {
+    book.refuse("schedule.chunks", fmt::format("must be 1 in {}", name(s.kind)),
+                "use --schedule interleaved, or --vp 1");
+  }
+  if (s.kind == ScheduleKind::kCsv && s.csv.empty()) {
+    book.refuse("schedule.csv", "is empty, but the schedule is csv",
+                "name the file with --schedule-csv FILE");
+  }
+  const bool of_2022 = s.kind == ScheduleKind::kInterleaved2022;
+  if (of_2022 || is_interleaved(book.config)) {
+    check_interleaved(book);
+    of_2022 ? check_group_of_2022(book) : check_group_size(book);
+  } else if (s.group_size == 0) {
+    s.group_size = pp;
+  }
+  if (s.p2p == P2pStyle::kBatched && pp == 2 && s.chunks > 1) {
+    book.warn(
+        "batched calls with pp = 2 and several chunks may pair the wrong messages, as both neighbours are "
+        "one rank; "
+        "Megatron refuses this (pp > 2 without overlap) — use --p2p separate, or let 'plumbline check' show "
+        "the fault");
+  }
+}
+
+void check_model(RuleBook& book) {
+  ModelConfig& m = book.config.model;
+  if (m.ffn_hidden == 0) m.ffn_hidden = 4 * m.hidden;
+  if (book.purpose != Purpose::kRun) return;
+  const int stages = book.config.stages();
+  if (m.layers % stages != 0) {
+    book.refuse("model.layers",
+                fmt::format("is not a multiple of the {} stages (parallel.pp={} * schedule.chunks={})",
+                            stages, book.config.parallel.pp, book.config.schedule.chunks),
+                fmt::format("use {}", round_up(m.layers, stages)));
+  }
+  if (m.hidden % m.heads != 0) {
+    book.refuse("model.hidden", fmt::format("is not a multiple of model.heads={}", m.heads),
+                fmt::format("use {}", round_up(m.hidden, m.heads)));
+  }
+  if (m.name == "gpt" && m.vocab < 256)
+    book.refuse("model.vocab", "is below 256, and gpt's tokens are bytes", "use 256");
+}
+
+void check_optimizer(RuleBook& book) {
+  const OptimizerConfig& o = book.config.optimizer;
+  if (o.min_lr > o.lr) {
+    book.refuse("optimizer.min_lr", fmt::format("must not exceed optimizer.lr={}", o.lr),
+                fmt::format("use {} or less", o.lr));
+  }
+  if (o.warmup_iterations > 0 && o.warmup_iterations >= book.config.train.iterations) {
+    book.refuse("optimizer.warmup_iterations",
+                fmt::format("must be fewer than train.iterations={}", book.config.train.iterations),
+                "use fewer, or train longer");
+  }
+  check_scale(book);
+}
+
+void check_what_if(RuleBook& book) {
+  TimeConfig& t = book.config.time;
+  const int world = book.config.grid.world();
+  check_time_lists(book);
+  for (auto& [ends, link] : t.links) {
+    if (ends.first < 0 || ends.second >= world || ends.first == ends.second) {
+      book.refuse("time.links",
+                  fmt::format("names the link {}-{} in a world of {} ranks", ends.first, ends.second, world),
+                  fmt::format("use two different ranks from 0 to {}", world - 1));
+    }
+    if (link.latency < 0) link.latency = t.link.latency;
+    if (!(link.bytes_per_second > 0.0))
+      book.refuse("time.links", "has a bandwidth of 0", "use a bandwidth above 0");
+  }
+  for (const auto& [rank, factor] : t.slow) {
+    if (rank < 0 || rank >= world) {
+      book.refuse("time.slow", fmt::format("names rank {} of a world of {}", rank, world),
+                  fmt::format("use a rank from 0 to {}", world - 1));
+    }
+    if (!(factor > 0.0 && factor <= 1000.0)) {
+      book.refuse("time.slow",
+                  fmt::format("has the factor {}, which must be above 0 and at most 1000", factor),
+                  "1.2 makes a rank a fifth slower");
+    }
+  }
+  check_sim(book);
+  check_faults(book);
+}
+
+}  // namespace plumbline::detail

@@ -1,0 +1,39 @@
+// The rules of validate.cc by section, and what they report to. Not for other rooms.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "engine/config/validate.h"
+
+namespace plumbline::detail {
+
+class RuleBook {
+ public:
+  RuleBook(Validation& result, const Origins& from, Purpose what_for)
+      : config(result.config), origins(from), purpose(what_for), result_(result) {}
+
+  // Reports that `option` breaks a rule: "option=value (origin) RULE — FIX".
+  void refuse(std::string_view option, std::string_view rule, std::string_view fix,
+              ErrorCode code = ErrorCode::kConfig);
+  void warn(std::string text) { result_.warnings.push_back(std::move(text)); }
+  bool ok() const { return result_.ok(); }
+
+  RunConfig& config;
+  const Origins& origins;
+  const Purpose purpose;
+
+ private:
+  Validation& result_;
+};
+
+void check_sizes(RuleBook& book);      // whole numbers against their bounds
+void check_numbers(RuleBook& book);    // floating-point values, times and sizes against their bounds
+void derive_grid(RuleBook& book);      // parallel -> grid
+void derive_batch(RuleBook& book);     // global_batch_size -> microbatches
+void check_schedule(RuleBook& book);   // chunks, group size, microbatches for the kind; derives group_size
+void check_model(RuleBook& book);      // divisibility where something is trained; derives ffn_hidden
+void check_optimizer(RuleBook& book);  // relations between learning rates, loss scales
+void check_what_if(RuleBook& book);    // time lists, links, slow ranks, faults; derives link latencies
+
+}  // namespace plumbline::detail
