@@ -23,7 +23,8 @@ set(CMAKE_CXX_EXTENSIONS OFF)
 include(GNUInstallDirs)
 include(CheckLinkerFlag)
 
-# ccache. The sloppiness lets it work with the precompiled header of the LibTorch rooms.
+# ccache. The sloppiness lets it work with the precompiled header of the LibTorch rooms; clones in different folders share
+# a cache, because the prefix map below keeps the folder out of what is compiled.
 set(PLUMBLINE_CCACHE_STATE "off by option")
 if(PLUMBLINE_CCACHE AND CMAKE_CXX_COMPILER_LAUNCHER)
   set(PLUMBLINE_CCACHE_STATE "CMAKE_CXX_COMPILER_LAUNCHER was given and is kept")
@@ -34,7 +35,7 @@ elseif(PLUMBLINE_CCACHE)
     set(CMAKE_CXX_COMPILER_LAUNCHER
         "${CMAKE_COMMAND}" -E env
         "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime"
-        "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" "${PLUMBLINE_CCACHE_PROGRAM}")
+        "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" CCACHE_NOHASHDIR=1 "${PLUMBLINE_CCACHE_PROGRAM}")
     set(PLUMBLINE_CCACHE_STATE "${PLUMBLINE_CCACHE_PROGRAM}")
   else()
     set(PLUMBLINE_CCACHE_STATE "not found")

@@ -8,11 +8,6 @@ add_test(NAME tidy COMMAND plumbline_tidy "${PROJECT_SOURCE_DIR}")
 plumbline_test_properties(tidy below)
 plumbline_test(tidy_rules SOURCES tests/tidy/tidy.cc tests/tidy/tidy_test.cc)
 
-plumbline_glob(sources tests/build OFF *_test.cc)
-if(sources)
-  plumbline_test(build SOURCES ${sources} DEPS reports)
-endif()
-
 plumbline_glob(sources tests/issues OFF *_test.cc)
 if(sources)
   plumbline_test(issues SOURCES ${sources} DEPS sim)
@@ -34,9 +29,14 @@ if(sources)
   endforeach()
 endif()
 
+# The embedding of the report page, with pages made to break it.
+string(JOIN " " flags ${CMAKE_CXX_FLAGS} ${PLUMBLINE_SANITIZE_FLAGS})
+add_test(NAME embed COMMAND "${CMAKE_COMMAND}" "-DSOURCE=${PROJECT_SOURCE_DIR}" "-DBUILD=${PROJECT_BINARY_DIR}"
+  "-DCOMPILER=${CMAKE_CXX_COMPILER}" "-DFLAGS=${flags}" -P "${PROJECT_SOURCE_DIR}/tests/package/embed/run.cmake")
+plumbline_test_properties(embed below)
+
 # Both ways of using plumbline from another project: installed, and as a subdirectory.
 if(PLUMBLINE_INSTALL)
-  string(JOIN " " flags ${CMAKE_CXX_FLAGS} ${PLUMBLINE_SANITIZE_FLAGS})
   add_test(NAME package COMMAND "${CMAKE_COMMAND}"
     "-DSOURCE=${PROJECT_SOURCE_DIR}" "-DBUILD=${PROJECT_BINARY_DIR}" "-DGENERATOR=${CMAKE_GENERATOR}"
     "-DCOMPILER=${CMAKE_CXX_COMPILER}" "-DFLAGS=${flags}" "-DVERSION=${PROJECT_VERSION}"
@@ -47,7 +47,7 @@ endif()
 # Every test binary below the LibTorch line, for quick builds: cmake --build <dir> --target plumbline_below
 add_custom_target(plumbline_below)
 get_property(rooms GLOBAL PROPERTY PLUMBLINE_ROOMS)
-foreach(name IN LISTS rooms ITEMS issues tidy_rules build cli)
+foreach(name IN LISTS rooms ITEMS issues tidy_rules cli)
   get_property(torch GLOBAL PROPERTY PLUMBLINE_ROOM_TORCH_${name})
   if(TARGET test_${name} AND NOT torch)
     add_dependencies(plumbline_below test_${name})

@@ -4,8 +4,8 @@
 
 namespace plumbline {
 
-/// Which plumbline this is. The project's version number lives in CMakeLists.txt only; the commit is read at build time.
-/// All three views stay valid for the life of the process.
+/// Which plumbline this is. The project's version number lives in CMakeLists.txt only; the commit is read at
+/// build time. All three views stay valid for the life of the process.
 
 /// "0.1.0+1a2b3c4", with "-dirty" appended when the tree had uncommitted changes at the last build.
 std::string_view version();

@@ -1,4 +1,5 @@
-// plumbline_tidy [repository]: prints file:line: rule for each finding. Exit code 0 clean, 1 findings, 2 usage.
+// plumbline_tidy [repository]: prints file:line: rule for each finding. Exit code 0 clean, 1 findings, 2
+// usage.
 #include <cstdio>
 #include <string>
 

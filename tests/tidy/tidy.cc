@@ -1,5 +1,5 @@
-// Rules that no compiler enforces: who may include whom, where printing may happen, what breaks determinism, file size.
-// Works on lines of text. It knows just enough C++ to leave comments and string literals out.
+// Rules that no compiler enforces: who may include whom, where printing may happen, what breaks determinism,
+// file size. Works on lines of text. It knows just enough C++ to leave comments and string literals out.
 #include "tests/tidy/tidy.h"
 
 #include <algorithm>
@@ -179,27 +179,34 @@ class Checker {
     }
     if (deterministic_) {
       for (auto token : {"std::random_device", "std::rand", "rand(", "srand"}) {
-        if (has_token(code, token)) add(std::string(token) + ": randomness comes from the seeded generator in engine/base");
+        if (has_token(code, token))
+          add(std::string(token) + ": randomness comes from the seeded generator in engine/base");
       }
     }
     if (no_clock_ && !line_has(line, "// wall-clock:")) {
-      for (auto token : {"system_clock", "steady_clock", "high_resolution_clock", "gettimeofday", "clock_gettime"}) {
-        if (has_token(code, token)) add(std::string(token) + ": only virtual time here; '// wall-clock: <reason>' excepts");
+      for (auto token :
+           {"system_clock", "steady_clock", "high_resolution_clock", "gettimeofday", "clock_gettime"}) {
+        if (has_token(code, token))
+          add(std::string(token) + ": only virtual time here; '// wall-clock: <reason>' excepts");
       }
     }
     if (ordered_ && code.find("std::unordered_") != std::string::npos && !line_has(line, "// order-free:")) {
-      add("std::unordered_ container: its order varies; '// order-free: <reason>' excepts a line that never iterates");
+      add("std::unordered_ container: its order varies; '// order-free: <reason>' excepts a line that never "
+          "iterates");
     }
     if (!may_print_ && !line_has(line, "// prints:")) {
-      for (auto token : {"printf(", "fprintf(", "puts(", "fputs(", "std::cout", "std::cerr", "std::clog", "fmt::print("}) {
-        if (has_token(code, token)) add(std::string(token) + ": printing lives in cli/ and reports/; '// prints: <reason>' excepts");
+      for (auto token :
+           {"printf(", "fprintf(", "puts(", "fputs(", "std::cout", "std::cerr", "std::clog", "fmt::print("}) {
+        if (has_token(code, token))
+          add(std::string(token) + ": printing lives in cli/ and reports/; '// prints: <reason>' excepts");
       }
     }
   }
 
   void check_include(const Include& include, std::string_view line) {
     const std::string path(include.path);
-    if (path == "torch/torch.h") add("torch/torch.h costs half a minute a file; include the ATen header that is needed");
+    if (path == "torch/torch.h")
+      add("torch/torch.h costs half a minute a file; include the ATen header that is needed");
     if (!may_print_ && path == "iostream" && !line_has(line, "// prints:")) {
       add("<iostream>: printing lives in cli/ and reports/; '// prints: <reason>' excepts");
     }
@@ -209,8 +216,10 @@ class Checker {
     }
     const bool ours = std::any_of(kTops.begin(), kTops.end(),
                                   [&](auto top) { return path.starts_with(std::string(top) + "/"); });
-    if (include.quoted && !ours) add("\"" + path + "\": our includes start at the repository root, others use <>");
-    if (!include.quoted && ours && room_of(path) != nullptr) add("<" + path + ">: our own headers use quotes");
+    if (include.quoted && !ours)
+      add("\"" + path + "\": our includes start at the repository root, others use <>");
+    if (!include.quoted && ours && room_of(path) != nullptr)
+      add("<" + path + ">: our own headers use quotes");
     check_order(path);
   }
 
@@ -221,14 +230,16 @@ class Checker {
     if (target->torch && !above_line_) {
       add(names + ": it is above the LibTorch line");
     } else if (!is_test_ && target->level >= room_->level) {
-      // Tests link what they like below the line (generators of props/, for one), so only the line binds them.
+      // Tests link what they like below the line (generators of props/, for one), so only the line binds
+      // them.
       add(names + ": the include order runs the other way");
     }
   }
 
   static bool line_has(std::string_view line, std::string_view mark) {
     const size_t at = line.find(mark);
-    return at != std::string_view::npos && line.find_first_not_of(' ', at + mark.size()) != std::string_view::npos;
+    return at != std::string_view::npos &&
+           line.find_first_not_of(' ', at + mark.size()) != std::string_view::npos;
   }
 
   static bool has_long_file_reason(std::string_view content) {

@@ -17,7 +17,8 @@ struct Finding {
 /// The rules, and the comments that grant an exception, are described in docs/testing.md.
 std::vector<Finding> check_file(std::string_view file, std::string_view content);
 
-/// Checks every .h and .cc file of the repository at `root`, in path order. `files` receives how many were read.
+/// Checks every .h and .cc file of the repository at `root`, in path order. `files` receives how many were
+/// read.
 std::vector<Finding> check_tree(const std::string& root, int* files);
 
 }  // namespace plumbline::tidy
