@@ -1,0 +1,236 @@
+#include "sim/wait_graph.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/base/assert.h"
+
+namespace plumbline {
+namespace {
+
+using Neighbours = std::vector<std::vector<int>>;
+
+// Tarjan's algorithm without recursion. Components are numbered in the order they are completed.
+class Components {
+ public:
+  explicit Components(const Neighbours& next) : next_(next), index_(next.size(), -1), low_(next.size()) {
+    of.assign(next.size(), -1);
+    for (std::size_t root = 0; root < next.size(); ++root) {
+      if (index_[root] < 0) visit(static_cast<int>(root));
+    }
+  }
+
+  std::vector<int> of;  // component of each node
+  int count = 0;
+
+ private:
+  struct Frame {
+    int node;
+    std::size_t position;
+  };
+
+  void open(int node) {
+    index_[at(node)] = low_[at(node)] = counter_++;
+    stack_.push_back(node);
+    frames_.push_back({node, 0});
+  }
+
+  void visit(int root) {
+    open(root);
+    while (!frames_.empty()) {
+      Frame& frame = frames_.back();
+      const int node = frame.node;
+      if (frame.position < next_[at(node)].size()) {
+        const int to = next_[at(node)][frame.position++];
+        if (index_[at(to)] < 0) {
+          open(to);
+        } else if (of[at(to)] < 0) {
+          low_[at(node)] = std::min(low_[at(node)], index_[at(to)]);
+        }
+        continue;
+      }
+      frames_.pop_back();
+      if (!frames_.empty())
+        low_[at(frames_.back().node)] = std::min(low_[at(frames_.back().node)], low_[at(node)]);
+      if (low_[at(node)] == index_[at(node)]) close(node);
+    }
+  }
+
+  void close(int root) {
+    int node = -1;
+    do {
+      node = stack_.back();
+      stack_.pop_back();
+      of[at(node)] = count;
+    } while (node != root);
+    ++count;
+  }
+
+  static std::size_t at(int node) { return static_cast<std::size_t>(node); }
+
+  const Neighbours& next_;
+  std::vector<int> index_, low_, stack_;
+  std::vector<Frame> frames_;
+  int counter_ = 0;
+};
+
+// Breadth first from `start` back to it, within its component and in fewer than `limit` steps. Empty: no such
+// way. `seen` and `parent` are scratch; `seen` holds the round in which a node was last reached.
+std::vector<int> round_trip(int start, const Neighbours& next, const std::vector<int>& component,
+                            std::size_t limit, std::vector<int>& seen, std::vector<int>& parent) {
+  const auto at = [](int node) { return static_cast<std::size_t>(node); };
+  std::vector<int> level{start};
+  for (std::size_t depth = 1; depth < limit && !level.empty(); ++depth) {
+    std::vector<int> following;
+    for (const int node : level) {
+      for (const int to : next[at(node)]) {
+        if (to == start) {
+          std::vector<int> way;
+          for (int step = node; step != start; step = parent[at(step)]) way.push_back(step);
+          way.push_back(start);
+          std::reverse(way.begin(), way.end());
+          return way;
+        }
+        if (component[at(to)] != component[at(start)] || seen[at(to)] == start) continue;
+        seen[at(to)] = start;
+        parent[at(to)] = node;
+        following.push_back(to);
+      }
+    }
+    level = std::move(following);
+  }
+  return {};
+}
+
+}  // namespace
+
+int WaitGraph::add(OperationRef operation) {
+  operations_.push_back(std::move(operation));
+  waits_.emplace_back();
+  never_.push_back(0);
+  return size() - 1;
+}
+
+void WaitGraph::wait(int from, int to, std::string reason) {
+  PL_ASSERT(from >= 0 && from < size() && to >= 0 && to < size());
+  std::vector<Wait>& waits = waits_[static_cast<std::size_t>(from)];
+  if (std::any_of(waits.begin(), waits.end(), [to](const Wait& wait) { return wait.to == to; })) return;
+  waits.push_back({to, std::move(reason)});
+}
+
+void WaitGraph::never(int node) { never_[static_cast<std::size_t>(node)] = 1; }
+
+std::vector<int> WaitGraph::deadlocked() const {
+  std::vector<std::size_t> open(operations_.size());
+  std::vector<std::vector<std::size_t>> waiters(operations_.size());
+  std::vector<std::size_t> free;
+  for (std::size_t node = 0; node < operations_.size(); ++node) {
+    open[node] = waits_[node].size() + never_[node];
+    for (const Wait& wait : waits_[node]) waiters[static_cast<std::size_t>(wait.to)].push_back(node);
+    if (open[node] == 0) free.push_back(node);
+  }
+  while (!free.empty()) {
+    const std::size_t node = free.back();
+    free.pop_back();
+    for (const std::size_t waiter : waiters[node]) {
+      if (--open[waiter] == 0) free.push_back(waiter);
+    }
+  }
+  std::vector<int> dead;
+  for (std::size_t node = 0; node < operations_.size(); ++node) {
+    if (open[node] > 0) dead.push_back(static_cast<int>(node));
+  }
+  return dead;
+}
+
+WaitEdge WaitGraph::edge(int from, const Wait& wait) const {
+  return WaitEdge{operation(from), operation(wait.to), wait.reason};
+}
+
+std::vector<WaitEdge> WaitGraph::waits() const {
+  std::vector<WaitEdge> all;
+  for (int from = 0; from < size(); ++from) {
+    for (const Wait& wait : waits_[static_cast<std::size_t>(from)]) all.push_back(edge(from, wait));
+  }
+  return all;
+}
+
+std::vector<WaitEdge> WaitGraph::shortest_cycle() const {
+  Neighbours next(operations_.size());
+  for (std::size_t node = 0; node < next.size(); ++node) {
+    for (const Wait& wait : waits_[node]) next[node].push_back(wait.to);
+  }
+  const Components components(next);
+
+  // A circle lies within one component. The first with more than one node, or with a node that waits for
+  // itself, will do; the bound on the depth keeps the later searches short once a small circle is known.
+  int chosen = -1;
+  std::vector<int> best, seen(next.size(), -1), parent(next.size(), -1);
+  for (int node = 0; node < size(); ++node) {
+    const int component = components.of[static_cast<std::size_t>(node)];
+    if (chosen >= 0 && component != chosen) continue;
+    const std::size_t limit = best.empty() ? next.size() + 1 : best.size();
+    std::vector<int> way = round_trip(node, next, components.of, limit, seen, parent);
+    if (way.empty()) continue;
+    best = std::move(way);
+    chosen = component;
+  }
+
+  std::vector<WaitEdge> cycle;
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    const int to = best[(i + 1) % best.size()];
+    for (const Wait& wait : waits_[static_cast<std::size_t>(best[i])]) {
+      if (wait.to == to) cycle.push_back(edge(best[i], wait));
+    }
+  }
+  return cycle;
+}
+
+Finding deadlock_finding(const WaitGraph& graph) {
+  Finding finding;
+  finding.kind = FindingKind::kDeadlock;
+  finding.waits = graph.waits();
+  finding.cycle = graph.shortest_cycle();
+  const std::vector<int> dead = graph.deadlocked();
+  PL_ASSERT(!dead.empty());
+  std::set<Rank> stuck;
+  for (const int node : dead) stuck.insert(graph.operation(node).rank);
+  if (!finding.cycle.empty()) {
+    std::set<Rank> ranks;
+    for (const WaitEdge& wait : finding.cycle) {
+      finding.operations.push_back(wait.from);
+      ranks.insert(wait.from.rank);
+    }
+    const WaitEdge& first = finding.cycle.front();
+    finding.why = fmt::format(
+        "{} operations on {} rank{} wait for each other in a circle: rank {} {} waits for rank {} {} ({}), "
+        "and so on "
+        "round. {} rank{} cannot go on.",
+        finding.cycle.size(), ranks.size(), ranks.size() == 1 ? "" : "s", first.from.rank, first.from.text,
+        first.to.rank, first.to.text, first.reason, stuck.size(), stuck.size() == 1 ? "" : "s");
+    return finding;
+  }
+  for (const WaitEdge& wait : finding.waits) {
+    if (std::none_of(finding.waits.begin(), finding.waits.end(), [&](const WaitEdge& other) {
+          return other.from.rank == wait.to.rank && other.from.item == wait.to.item &&
+                 other.from.text == wait.to.text;
+        })) {
+      finding.operations.push_back(wait.from);
+      if (finding.why.empty()) {
+        finding.why = fmt::format("Rank {} {} waits for something that never comes: {} ({}).", wait.from.rank,
+                                  wait.from.text, wait.to.text, wait.reason);
+      }
+    }
+  }
+  if (finding.operations.empty()) {
+    finding.operations.push_back(graph.operation(dead.front()));
+    finding.why = fmt::format("Rank {} stops at {} and never goes on.", graph.operation(dead.front()).rank,
+                              graph.operation(dead.front()).text);
+  }
+  return finding;
+}
+
+}  // namespace plumbline

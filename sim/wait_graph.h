@@ -1,0 +1,55 @@
+// WaitGraph: who cannot go on before whom, at the moment nothing moves any more. Simulator, checker and
+// watchdog build one from their own state; the answer - which operations are dead, and the shortest circle
+// among them - is found here, once.
+//
+// Every wait is a conjunction: an operation goes on when all it waits for have. So the operations that can
+// still go on are the least set that contains every node without waits and every node all of whose waits are
+// in it; the rest is deadlocked. A node that can never happen (a receive that nobody posts) is marked with
+// never(). A deadlock without such a node always contains a circle; one with it may not, and then the missing
+// operation is the explanation.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/verdict.h"
+
+namespace plumbline {
+
+class WaitGraph {
+ public:
+  // Returns the node's number, counted from 0. Numbers decide between equally good answers: lower ones win.
+  int add(OperationRef operation);
+  // `from` cannot go on before `to` has. A second wait between the same two nodes is ignored.
+  void wait(int from, int to, std::string reason);
+  void never(int node);
+
+  int size() const { return static_cast<int>(operations_.size()); }
+  const OperationRef& operation(int node) const { return operations_[static_cast<std::size_t>(node)]; }
+
+  // Nodes that can never go on, ascending. Linear in nodes and waits.
+  std::vector<int> deadlocked() const;
+  // All waits, by `from`, then in the order they were added.
+  std::vector<WaitEdge> waits() const;
+  // A circle with the fewest waits in the first strongly connected component, beginning at its lowest node;
+  // empty: none. Edge i ends where edge i + 1 starts, and the last one closes the circle.
+  std::vector<WaitEdge> shortest_cycle() const;
+
+ private:
+  struct Wait {
+    int to = 0;
+    std::string reason;
+  };
+  WaitEdge edge(int from, const Wait& wait) const;
+
+  std::vector<OperationRef> operations_;
+  std::vector<std::vector<Wait>> waits_;
+  std::vector<std::uint8_t> never_;
+};
+
+// The finding of a deadlock: operations on the circle (or, without one, those that wait for something that
+// never comes), the circle, all waits, and `why` in words. The graph must have a deadlocked node.
+Finding deadlock_finding(const WaitGraph& graph);
+
+}  // namespace plumbline
