@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <array>
+
+#include "engine/program/emit.h"
+
+namespace plumbline::lowering {
+namespace {
+
+struct PostedOp {
+  unsigned endpoint;
+  int microbatch;
+};
+
+class Emission {
+ public:
+  Emission(const Tables& tables, int ranks, int rank, P2pStyle style, bool call_marks, std::vector<Item>& items)
+      : tables_(tables), ranks_(ranks), rank_(rank), style_(style), call_marks_(call_marks), items_(items) {}
+
+  void step(const ScriptStep& step) {
+    switch (step.kind) {
+      case StepKind::kForward: launch(KernelKind::kForward, step.unit); return;
+      case StepKind::kBackward: launch(KernelKind::kBackward, step.unit); return;
+      case StepKind::kFreeOutput: free_output(step.unit); return;
+      case StepKind::kPhase: mark(mark_of(static_cast<Phase>(step.name))); return;
+      case StepKind::kCall:
+        mark(mark_of(static_cast<CallName>(step.name)));
+        call(step);
+        return;
+    }
+  }
+
+ private:
+  int stage(int chunk) const { return chunk * ranks_ + rank_; }
+
+  void mark(unsigned row) {
+    if (call_marks_) items_.push_back(make_item(ItemOp::kMark, kNoMicrobatch, 0, row, 0));
+  }
+
+  void launch(KernelKind kind, ChunkMicrobatch unit) {
+    items_.push_back(make_item(ItemOp::kLaunch, unit.microbatch, 0, tables_.kernel(kind, stage(unit.chunk)), kComputeStream));
+  }
+
+  void free_output(ChunkMicrobatch unit) {
+    if (!tables_.policy().deallocate) return;
+    const int from = stage(unit.chunk);
+    const bool last = !tables_.remote(from, from + 1);
+    if (last && !tables_.policy().free_loss) return;
+    const unsigned slot = last ? tables_.loss() : tables_.activation(from + 1);
+    items_.push_back(make_item(ItemOp::kFree, unit.microbatch, 0, slot, 0));
+  }
+
+  // The call's operations in the order in which Megatron posts them (p2p_communication.py): a batch in the order previous
+  // before next; separate calls so that even ranks send first and odd ranks receive first.
+  std::size_t posted(const ScriptStep& step, std::array<PostedOp, 4>& out) const {
+    std::size_t n = 0;
+    const auto send_previous = [&] {
+      if (step.send_previous.present()) out[n++] = {tables_.send_backward(stage(step.send_previous.chunk)), step.send_previous.microbatch};
+    };
+    const auto recv_previous = [&] {
+      if (step.recv_previous.present()) out[n++] = {tables_.recv_forward(stage(step.recv_previous.chunk)), step.recv_previous.microbatch};
+    };
+    const auto send_next = [&] {
+      if (step.send_next.present()) out[n++] = {tables_.send_forward(stage(step.send_next.chunk)), step.send_next.microbatch};
+    };
+    const auto recv_next = [&] {
+      if (step.recv_next.present()) out[n++] = {tables_.recv_backward(stage(step.recv_next.chunk)), step.recv_next.microbatch};
+    };
+    if (style_ == P2pStyle::kBatched) {
+      send_previous(), recv_previous(), send_next(), recv_next();
+    } else if (rank_ % 2 == 0) {
+      send_next(), recv_previous(), send_previous(), recv_next();
+    } else {
+      recv_previous(), send_next(), recv_next(), send_previous();
+    }
+    return n;
+  }
+
+  void op(const PostedOp& posted, unsigned flags, unsigned queue) {
+    items_.push_back(make_item(ItemOp::kOp, posted.microbatch, flags, posted.endpoint, tables_.stream(posted.endpoint) | queue << 8));
+  }
+
+  void call(const ScriptStep& step) {
+    std::array<PostedOp, 4> ops{};
+    const std::size_t n = posted(step, ops);
+    if (n == 0) return;
+    if (style_ == P2pStyle::kSeparate) {
+      for (std::size_t i = 0; i < n; ++i) op(ops[i], kAfterCompute | (n == 1 ? kComputeWaits : kHandle), 0);
+      if (n > 1) wait(n, 0);
+      return;
+    }
+    // A batch is one group a communicator: operations of several communicators are split, in the order of first use.
+    const auto same_comm = [&](const PostedOp& a, const PostedOp& b) { return tables_.stream(a.endpoint) == tables_.stream(b.endpoint); };
+    std::size_t groups = 0;
+    std::size_t begin = 0;
+    while (begin < n) {
+      const auto end = std::stable_partition(ops.begin() + static_cast<std::ptrdiff_t>(begin), ops.begin() + static_cast<std::ptrdiff_t>(n),
+                                             [&, head = ops[begin]](const PostedOp& other) { return same_comm(head, other); });
+      const std::size_t next = static_cast<std::size_t>(end - ops.begin());
+      const bool single = begin == 0 && next == n;
+      for (std::size_t i = begin; i + 1 < next; ++i) op(ops[i], kMore, 0);
+      op(ops[next - 1], kAfterCompute | (single ? kComputeWaits | kHostWaits : kHandle), 0);
+      begin = next;
+      ++groups;
+    }
+    // batch_p2p_sync: the host waits for the device after the batch.
+    if (groups > 1) wait(groups, kHostWaits);
+  }
+
+  void wait(std::size_t count, unsigned flags) {
+    items_.push_back(make_item(ItemOp::kWait, kNoMicrobatch, flags, 0, static_cast<unsigned>(count)));
+  }
+
+  const Tables& tables_;
+  int ranks_;
+  int rank_;
+  P2pStyle style_;
+  bool call_marks_;
+  std::vector<Item>& items_;
+};
+
+}  // namespace
+
+void emit_script(const Script& script, const Tables& tables, int ranks, int rank, P2pStyle style, bool call_marks,
+                 std::vector<Item>& items) {
+  Emission emission(tables, ranks, rank, style, call_marks, items);
+  for (const ScriptStep& step : script) emission.step(step);
+}
+
+}  // namespace plumbline::lowering

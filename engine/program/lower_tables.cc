@@ -1,0 +1,200 @@
+#include "engine/program/lower_tables.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace plumbline::lowering {
+namespace {
+
+constexpr unsigned kNoRow = ~0U;
+
+CommFamily grouped(std::string name, std::vector<std::vector<Rank>> instances) {
+  return {std::move(name), false, std::move(instances)};
+}
+
+std::vector<Rank> whole_world(const RankGrid& grid) {
+  std::vector<Rank> all(static_cast<std::size_t>(grid.world()));
+  for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<Rank>(i);
+  return all;
+}
+
+std::uint16_t row16(unsigned row) { return static_cast<std::uint16_t>(row); }
+
+}  // namespace
+
+Tables::Tables(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes, const Policy& policy,
+               Program& program)
+    : schedule_(schedule), policy_(policy), program_(program), style_(config.schedule.p2p), map_(config.schedule.comm_map) {
+  slots(sizes);
+  peers_.resize(static_cast<std::size_t>(schedule.ranks));
+  families(config);
+  const std::size_t stages = at(schedule.stages);
+  kernel_.assign(stages * 4, kNoRow);
+  for (auto* rows : {&send_forward_, &recv_forward_, &send_backward_, &recv_backward_}) rows->assign(stages, kNoRow);
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    for (const int stage : schedule.stages_of_rank(rank)) {
+      kernels(stage);
+      endpoints(stage);
+    }
+  }
+  const std::size_t most = [this] {
+    std::size_t n = 0;
+    for (const auto& peers : peers_) n = std::max(n, peers.size());
+    return n;
+  }();
+  if (map_ == CommMap::kPair) {
+    for (std::size_t i = 0; i < most; ++i) program_.streams.push_back(fmt::format("pair.{}", i));
+  }
+}
+
+unsigned Tables::kernel(KernelKind kind, int stage) const { return kernel_[at(stage) * 4 + static_cast<std::size_t>(kind)]; }
+
+void Tables::slots(const ModelSizes& sizes) {
+  const auto add = [this](SlotKind kind, std::string name, int stage, Bytes bytes, DType dtype) {
+    program_.slots.push_back({std::move(name), kind, dtype, row16(static_cast<unsigned>(stage)), true, false, bytes});
+    return static_cast<unsigned>(program_.slots.size() - 1);
+  };
+  for (int s = 0; s < schedule_.stages; ++s) {
+    // The tensors around stage s stand together; stage 0 has no input tensor, its rows stay unused.
+    activation_.push_back(s == 0 ? kNoRow : add(SlotKind::kActivation, fmt::format("activation.{}", s), s, sizes.activation, sizes.activation_dtype));
+    if (policy_.forward_only) {
+      gradient_.push_back(kNoRow);
+      stash_.push_back(kNoRow);
+      continue;
+    }
+    gradient_.push_back(s == 0 ? kNoRow : add(SlotKind::kGradient, fmt::format("gradient.{}", s), s, sizes.activation, sizes.activation_dtype));
+    stash_.push_back(add(SlotKind::kStash, fmt::format("stash.{}", s), s, sizes.stash[at(s)], DType::kU8));
+  }
+  loss_ = policy_.loss_slot ? add(SlotKind::kOther, "loss", schedule_.stages - 1, 4, DType::kF32) : kNoRow;
+}
+
+void Tables::families(const RunConfig& config) {
+  const RankGrid& grid = config.grid;
+  const auto pipelines = grid.groups(axis_bit(Axis::kPp));
+  const bool world = map_ == CommMap::kMegatron && style_ == P2pStyle::kSeparate && grid.pp() == 2;
+  const auto stream = [this](const std::string& name) { program_.streams.push_back(name); };
+  switch (map_) {
+    case CommMap::kOne:
+    case CommMap::kMegatron:
+      program_.families.push_back(grouped("pp", pipelines));
+      stream("pp");
+      if (world) {
+        program_.families.push_back(grouped("world", {whole_world(grid)}));
+        stream("world");
+      }
+      break;
+    case CommMap::kDirection:
+      for (const char* name : {"pp.forward", "pp.backward"}) {
+        program_.families.push_back(grouped(name, pipelines));
+        stream(name);
+      }
+      break;
+    case CommMap::kPair:
+      program_.families.push_back({"pair", true, {}});
+      pair_stream_base_ = static_cast<unsigned>(program_.streams.size());
+      break;
+  }
+}
+
+// Megatron with separate calls and two ranks: even ranks send on the pipeline's communicator, odd ranks on the world's.
+unsigned Tables::family_between(int sender, int /*receiver*/, bool forward) const {
+  if (map_ == CommMap::kDirection) return forward ? 0 : 1;
+  if (map_ == CommMap::kMegatron && program_.families.size() > 1) return sender % 2 == 0 ? 0 : 1;
+  return 0;
+}
+
+unsigned Tables::stream_of(int rank, int peer, unsigned family) {
+  if (map_ != CommMap::kPair) return 1 + family;
+  auto& peers = peers_[at(rank)];
+  auto found = std::find(peers.begin(), peers.end(), peer);
+  if (found == peers.end()) {
+    peers.push_back(peer);
+    found = peers.end() - 1;
+    if (rank < peer || std::find(peers_[at(peer)].begin(), peers_[at(peer)].end(), rank) == peers_[at(peer)].end()) {
+      const RankGrid& grid = program_.grid;
+      auto& instances = program_.families[0].instances;
+      const int low = std::min(rank, peer);
+      const int high = std::max(rank, peer);
+      for (const auto& pipeline : grid.groups(axis_bit(Axis::kPp))) {
+        const std::vector<Rank> pair{pipeline[at(low)], pipeline[at(high)]};
+        if (std::find(instances.begin(), instances.end(), pair) == instances.end()) instances.push_back(pair);
+      }
+    }
+  }
+  return pair_stream_base_ + static_cast<unsigned>(found - peers.begin());
+}
+
+void Tables::kernels(int stage) {
+  const bool last = stage == schedule_.stages - 1;
+  const auto add = [&](KernelKind kind, char letter, std::vector<std::uint16_t> reads, std::vector<std::uint16_t> frees,
+                       std::vector<std::uint16_t> writes) {
+    kernel_[at(stage) * 4 + static_cast<std::size_t>(kind)] = static_cast<unsigned>(program_.kernels.size());
+    program_.kernels.push_back({fmt::format("{}.{}", letter, stage), kind, row16(static_cast<unsigned>(stage)),
+                                std::move(reads), std::move(frees), std::move(writes)});
+  };
+  std::vector<std::uint16_t> input;
+  if (stage > 0) input.push_back(row16(activation(stage)));
+  std::vector<std::uint16_t> made;
+  if (!last) made.push_back(row16(activation(stage + 1)));
+  if (policy_.forward_only) {
+    add(KernelKind::kForward, 'F', {}, input, made);
+    return;
+  }
+  if (last && policy_.loss_slot) made.push_back(row16(loss_));
+  made.push_back(row16(stash_[at(stage)]));
+  add(KernelKind::kForward, 'F', input, {}, made);
+
+  std::vector<std::uint16_t> kept = input;  // released by the last kernel that needs the forward's context
+  kept.push_back(row16(stash_[at(stage)]));
+  if (last && policy_.loss_slot && !policy_.free_loss) kept.push_back(row16(loss_));
+  if (!last && policy_.free_items && !policy_.deallocate && remote(stage, stage + 1)) kept.push_back(row16(activation(stage + 1)));
+  std::vector<std::uint16_t> incoming;
+  if (!last) incoming.push_back(row16(gradient(stage + 1)));
+  std::vector<std::uint16_t> outgoing;
+  if (stage > 0) outgoing.push_back(row16(gradient(stage)));
+  std::vector<std::uint16_t> all = kept;
+  all.insert(all.end(), incoming.begin(), incoming.end());
+  add(KernelKind::kBackward, 'B', {}, all, outgoing);
+  if (policy_.split_backward) {
+    // I leaves the incoming gradient to W, which needs it together with the stash.
+    std::vector<std::uint16_t> reads = kept;
+    reads.insert(reads.end(), incoming.begin(), incoming.end());
+    add(KernelKind::kInputGrad, 'I', reads, {}, outgoing);
+    add(KernelKind::kWeightGrad, 'W', {}, all, {});
+  }
+}
+
+unsigned Tables::endpoint(EndpointKind kind, SlotKind what, int stage, int peer, unsigned slot, bool free_after) {
+  const bool send = kind == EndpointKind::kSend;
+  const bool forward = what == SlotKind::kActivation;
+  const int self = rank_of(stage);
+  const SlotClass& row = program_.slots[slot];
+  Endpoint out;
+  out.name = fmt::format("{}.{}.{}", send ? "send" : "recv", row.name, self);
+  out.kind = kind;
+  out.dtype = row.dtype;
+  out.form = PeerForm::kCoordinate;
+  out.free_after = free_after;
+  const unsigned family = send ? family_between(self, peer, forward) : family_between(peer, self, forward);
+  out.family = row16(family);
+  out.slot = row16(slot);
+  out.peer = peer;
+  out.bytes = row.bytes;
+  program_.endpoints.push_back(std::move(out));
+  stream_.push_back(stream_of(self, peer, family));
+  return static_cast<unsigned>(program_.endpoints.size() - 1);
+}
+
+void Tables::endpoints(int stage) {
+  const bool before = remote(stage, stage - 1);
+  const bool after = remote(stage, stage + 1);
+  const bool send_releases = !policy_.free_items || (policy_.forward_only && !policy_.deallocate);
+  if (before) recv_forward_[at(stage)] = endpoint(EndpointKind::kRecv, SlotKind::kActivation, stage, rank_of(stage - 1), activation(stage), false);
+  if (after) send_forward_[at(stage)] = endpoint(EndpointKind::kSend, SlotKind::kActivation, stage, rank_of(stage + 1), activation(stage + 1), send_releases);
+  if (policy_.forward_only) return;
+  if (after) recv_backward_[at(stage)] = endpoint(EndpointKind::kRecv, SlotKind::kGradient, stage, rank_of(stage + 1), gradient(stage + 1), false);
+  if (before) send_backward_[at(stage)] = endpoint(EndpointKind::kSend, SlotKind::kGradient, stage, rank_of(stage - 1), gradient(stage), true);
+}
+
+}  // namespace plumbline::lowering
