@@ -158,7 +158,7 @@ function(plumbline_test name)
     target_link_libraries(test_${name} PRIVATE plumbline_${dep})
   endforeach()
   target_link_libraries(test_${name} PRIVATE
-    plumbline_flags plumbline_packages GTest::gtest_main GTest::gmock rapidcheck rapidcheck_gtest)
+    plumbline_flags plumbline_packages plumbline_zlib GTest::gtest_main GTest::gmock rapidcheck rapidcheck_gtest)
   set(label below)
   if(arg_TORCH)
     plumbline_use_torch(test_${name})
