@@ -1,12 +1,14 @@
-// Action: one step of a pipeline schedule, and its text form, which is the grammar of torch.distributed.pipelining
-// (schedules.py, _Action; docs/action-grammar.md):
+// Action: one step of a pipeline schedule, and its text form, which is the grammar of
+// torch.distributed.pipelining (schedules.py, _Action; docs/action-grammar.md):
 //
 //   action   = stage kind [microbatch] | "(" action ";" action ")OVERLAP_F_B"
 //   kind     = F | B | I | W | SEND_F | RECV_F | SEND_B | RECV_B | UNSHARD | RESHARD | REDUCE_GRAD
 //
-// F forward, B full backward, I gradient with respect to the stage's input, W gradient with respect to its weights.
-// SEND_x and RECV_x carry the stage that executes them: 0SEND_F3 meets 1RECV_F3, and 1SEND_B3 meets 0RECV_B3.
-// UNSHARD, RESHARD and REDUCE_GRAD take no microbatch; every other kind needs one. The parser takes whole words only.
+// F forward, B full backward, I gradient with respect to the stage's input, W gradient with respect to its
+// weights. SEND_x and RECV_x carry the stage that executes them: 0SEND_F3 meets 1RECV_F3, and 1SEND_B3 meets
+// 0RECV_B3. UNSHARD, RESHARD and REDUCE_GRAD take no microbatch; every other kind needs one. The parser takes
+// whole words only; blanks may surround an action, never split it. A pair is two different computations and
+// does not nest.
 #pragma once
 
 #include <cstdint>
@@ -57,11 +59,13 @@ struct Action {
 };
 static_assert(sizeof(Action) == 8);
 
-// One cell: one action, or the two of an overlapped pair (the first with `paired` set). An empty cell (idle) is an empty
-// vector. `where` is the position of the cell's first character; errors carry the exact column.
+// One cell: one action, or the two of an overlapped pair (the first with `paired` set). An empty cell (idle)
+// is an empty vector. `where` is the position of the cell's first character; errors carry the exact column.
 Result<std::vector<Action>> parse_cell(std::string_view text, Where where = {});
+// The same, appending to `out` (left as it was on an error): readers of whole files call this.
+Status append_cell(std::string_view text, const Where& where, std::vector<Action>* out);
 
-std::string print_action(const Action& action);                        // one action; ignores `paired`
-std::string print_pair(const Action& first, const Action& second);     // "(0F1;7B0)OVERLAP_F_B"
+std::string print_action(const Action& action);                     // one action; ignores `paired`
+std::string print_pair(const Action& first, const Action& second);  // "(0F1;7B0)OVERLAP_F_B"
 
 }  // namespace plumbline

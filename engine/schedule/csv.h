@@ -1,13 +1,18 @@
-// The CSV form of a schedule, as torch.distributed.pipelining dumps and loads it (_dump_csv, _load_csv): row = rank,
-// cell = action, no header; an empty cell is an idle step and is dropped. Line ends LF or CRLF. Cells may be quoted as in
-// RFC 4180. Rows with communication actions and rows without are both read; a file may not be empty.
+// The CSV form of a schedule, as torch.distributed.pipelining dumps and loads it (_dump_csv, _load_csv): a
+// row a rank, a cell an action, no header; an empty cell is an idle step and is dropped. Line ends LF or
+// CRLF. Cells may be quoted as in RFC 4180. Rows with communication actions and rows without are both read; a
+// file may not be empty. An empty line is a rank without actions; the line end after the last row does not
+// begin another one.
 //
-// The number of ranks, stages and microbatches and the placement are inferred: a stage belongs to the rank that computes
-// it (or, in a fragment that does not compute it, that sends or receives for it).
+// The number of ranks, stages and microbatches and the placement are inferred: a stage belongs to the rank
+// that computes it (or, in a fragment that does not compute it, that sends or receives for it). A file
+// without any backward is forward only. Memory is proportional to the text and to the largest stage and
+// microbatch number.
 #pragma once
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/base/result.h"
 #include "engine/schedule/schedule.h"
@@ -23,5 +28,15 @@ Result<Schedule> parse_schedule_csv(std::string_view text, const std::string& na
 
 // compute_only/compute_comms text without idle cells; `crlf` as torch writes it.
 std::string print_schedule_csv(const Schedule& schedule, bool crlf = false);
+
+// The layer below: cells as they stand in the file, idle ones included, not yet parsed. `text` points into
+// the file's text, inside the quotes if there were any; line and column count from 1 and name the cell's
+// first character.
+struct CsvCell {
+  std::string_view text;
+  int line = 0;
+  int column = 0;
+};
+Result<std::vector<std::vector<CsvCell>>> parse_csv_cells(std::string_view text, const std::string& name);
 
 }  // namespace plumbline

@@ -1,5 +1,5 @@
-// Generators: one file each, self-registering, with picture, formula and source at its top. To add a schedule, copy
-// gpipe.cc, change the three things it defines and run `plumbline check --schedule NAME`.
+// Generators: one file each, self-registering, with picture, formula and source at its top. To add a
+// schedule, copy gpipe.cc, change the three things it defines and run `plumbline check --schedule NAME`.
 #pragma once
 
 #include <string>
@@ -30,12 +30,14 @@ struct Generator {
   Result<Schedule> (*make)(const GeneratorArgs& args) = nullptr;
 };
 
-// All registered generators, by name.
+// All registered generators, sorted by name.
 const std::vector<Generator>& generators();
 // The generator of this name; an unknown name is an error with the nearest known one.
 Result<const Generator*> find_generator(std::string_view name);
 
 namespace detail {
+// A global object of this type in a generator's file registers it before main. Two of one name are a
+// programmer error.
 struct RegisterGenerator {
   explicit RegisterGenerator(Generator generator);
 };

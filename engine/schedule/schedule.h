@@ -1,6 +1,6 @@
-// Schedule: who computes what, in which order. One row of actions a pipeline rank, in one array with offsets; a table says
-// which rank holds which stage. Rows may hold computations only, or computations and the communication between them
-// (torch's compute_comms form).
+// Schedule: who computes what, in which order. One row of actions a pipeline rank, in one array with offsets;
+// a table says which rank holds which stage. Rows may hold computations only, or computations and the
+// communication between them (torch's compute_comms form).
 //
 // The dependency rule, used by the validity check, the lowering, the drawing and the time estimates alike:
 //   F(s,m) needs F(s-1,m);  B(s,m) and I(s,m) need F(s,m) and B or I of (s+1,m);  W(s,m) needs I(s,m).
@@ -35,7 +35,8 @@ struct Schedule {
   std::vector<int> stages_of_rank(int rank) const;
   bool has_communication() const;
 
-  // Appends a finished row; rows are added in rank order.
+  // Appends a finished row; rows are added in rank order. The caller sets `ranks`, which must equal their
+  // number.
   void add_row(std::span<const Action> row);
 
   bool operator==(const Schedule&) const = default;
@@ -53,17 +54,26 @@ struct Dependencies {
 Dependencies dependencies(const Action& action, int stages, bool forward_only);
 
 // A fault of a schedule, with the place in it.
+//   range      a stage, microbatch or neighbour that does not exist; a backward in a forward-only schedule
+//   placement  a stage that nobody holds, or an action on another rank than the stage's
+//   pair       an overlapped pair that is not one forward and one backward, or whose halves need each other
+//   duplicate  a computation that is done twice, or both as B and as I or W
+//   missing    computations nobody does; a run of microbatches is one finding, at position 0 of the rank
+//   order      a computation before what it needs on the same rank
+//   cycle      ranks that wait for each other
 struct ScheduleFinding {
-  std::string rule;   // short name: "duplicate", "missing", "order", "placement", "range", "pair", "cycle"
-  std::string why;    // one sentence naming actions and ranks
+  std::string rule;  // one of the names above
+  std::string why;   // one sentence naming actions and ranks
   int rank = 0;
-  int position = 0;   // index into the row
+  int position = 0;  // index into the row
 };
 
-// Structure: every (stage, microbatch) has exactly one F and, unless forward only, one B or one I and one W; each on the
-// stage's rank, each stage on one rank, in an order that the dependencies allow over all ranks together. With `fragment`,
-// computations that are not listed count as done, so only duplicates, ranges, placement and order are checked.
-// Communication actions are checked for range and rank only; matching is the business of the Program's checks.
+// Structure: every (stage, microbatch) has exactly one F and, unless forward only, one B or one I and one W;
+// each on the stage's rank, each stage on one rank, in an order that the dependencies allow over all ranks
+// together. With `fragment`, computations that are not listed count as done, so only duplicates, ranges,
+// placement and order are checked. Communication actions are checked for range and rank only; matching is the
+// business of the Program's checks. Linear in the number of actions. Findings come rule by rule, in the order
+// of the list above.
 std::vector<ScheduleFinding> validate_schedule(const Schedule& schedule, bool fragment = false);
 
 }  // namespace plumbline
