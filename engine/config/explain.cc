@@ -68,10 +68,10 @@ A configuration is a TOML file, environment variables, and flags. Later ones win
 3. the environment, `PLUMBLINE_<SECTION>_<KEY>`, for example `PLUMBLINE_SCHEDULE_GROUP_SIZE=8`
 4. `--set section.key=value` and flags, in the order of the command line
 
-`plumbline config --explain` lists every value with its origin. `-` and `_` are the same in flags. A flag takes its value
-as `--flag value` or `--flag=value`; a switch takes none, and `--no-` in front turns it off. A list is a TOML array or a
-comma-separated text; its flag may be repeated and adds to the list, every other form replaces it. Unknown sections,
-keys, flags and variables of a known section are refused. A word that ends in `.csv` stands for
+`plumbline config --explain` lists every value with its origin. `-` and `_` are the same in flags. A flag takes its
+value as `--flag value` or `--flag=value`; a switch takes none, and `--no-` in front turns it off. A list is a TOML array or a
+comma-separated text; its flag may be repeated and adds to the list, every other form replaces it. Unknown
+sections, keys, flags and variables of a known section are refused. A word that ends in `.csv` stands for
 `--schedule csv --schedule-csv FILE`.
 
 | type | TOML value |
@@ -89,6 +89,25 @@ This page is generated: `plumbline config --docs`.
 )";
 
 }  // namespace
+
+LoadedConfig with_derived(const LoadedConfig& given, const RunConfig& valid) {
+  LoadedConfig out = given;
+  out.config = valid;
+  const std::string batch = "schedule.global_batch_size";
+  if (given.config.schedule.global_batch_size != 0) {
+    Origin origin = given.origins.of(batch);
+    origin.text =
+        fmt::format("derived from {}={}, {}", batch, given.config.schedule.global_batch_size, origin.text);
+    out.origins.set("schedule.microbatches", std::move(origin));
+    out.origins.erase(batch);
+  }
+  for (const Option& option : options()) {
+    const bool derived = !out.origins.given(option.name()) && option.get(valid) != option.get(given.config);
+    if (derived && option.name() != batch)
+      out.origins.set(option.name(), Origin{Layer::kDefault, "derived", {}});
+  }
+  return out;
+}
 
 std::vector<ExplainRow> explain(const LoadedConfig& loaded) {
   std::vector<ExplainRow> rows;

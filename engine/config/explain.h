@@ -15,6 +15,9 @@ struct ExplainRow {
   std::string origin;
 };
 
+// What was loaded, with the values that the validator made of it; those it derived have the origin "derived".
+LoadedConfig with_derived(const LoadedConfig& given, const RunConfig& valid);
+
 // One row an option, in table order.
 std::vector<ExplainRow> explain(const LoadedConfig& loaded);
 

@@ -10,15 +10,26 @@
 namespace plumbline {
 namespace {
 
+bool same_letter(char a, char b) { return a == b || ((a == '-' || a == '_') && (b == '-' || b == '_')); }
+
 bool same(std::string_view a, std::string_view b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](char x, char y) {
-    return x == y || ((x == '-' || x == '_') && (y == '-' || y == '_'));
-  });
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), same_letter);
 }
 
 std::string suggestion(std::string_view text, const std::vector<std::string>& candidates) {
   const std::string near = nearest(text, candidates);
   return near.empty() ? std::string() : fmt::format(" — did you mean '{}'?", near);
+}
+
+// "--layers" is far from "--num-layers" by edit distance and still plainly meant.
+std::string flag_containing(std::string_view flag, const std::vector<std::string>& flags) {
+  const std::string_view word = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
+  if (word.size() < 4) return {};
+  for (const std::string& candidate : flags) {
+    const auto at = std::search(candidate.begin(), candidate.end(), word.begin(), word.end(), same_letter);
+    if (at != candidate.end()) return candidate;
+  }
+  return {};
 }
 
 // Flags that a Megatron launch script may hold and that plumbline spells differently or leaves out.
@@ -126,9 +137,12 @@ std::string unknown_flag(std::string_view flag) {
     if (same(flag, foreign.flag))
       return fmt::format("{} is a Megatron flag without a meaning here — {}", flag, foreign.advice);
   }
-  const std::string near = suggestion(flag, all_flags());
-  return fmt::format("unknown flag {}{}", flag,
-                     near.empty() ? " — 'plumbline help config' lists all flags" : near);
+  const std::vector<std::string> flags = all_flags();
+  std::string near = nearest(flag, flags);
+  if (near.empty()) near = flag_containing(flag, flags);
+  return fmt::format(
+      "unknown flag {} — {}", flag,
+      near.empty() ? "'plumbline help config' lists all flags" : fmt::format("did you mean '{}'?", near));
 }
 
 }  // namespace plumbline

@@ -46,7 +46,7 @@ Rows schedule_rows() {
                        "micro_batch_size "
                        "* dp; 0: not given"),
       row<IntegerText>("schedule", "group_size", PL_FIELD(schedule.group_size),
-                       {"--microbatch-group-size-per-virtual-pipeline-stage"},
+                       {"--group-size", "--microbatch-group-size-per-virtual-pipeline-stage"},
                        "microbatches a chunk runs in a row, from pp to microbatches; 0: pp"),
       choice<P2pStyle>(
           "schedule", "p2p", PL_FIELD(schedule.p2p), {"--p2p"},

@@ -14,8 +14,10 @@ void RuleBook::refuse(std::string_view option, std::string_view rule, std::strin
   PL_ASSERT_MSG(entry != nullptr, std::string(option));
   const Origin& origin = origins.of(entry->name());
   const std::string from = origin.where.line > 0 ? std::string() : fmt::format(" ({})", origin.text);
+  const std::string text = entry->get(config);
+  const std::string value = text.empty() ? "''" : text;
   result_.errors.push_back(
-      Error{code, fmt::format("{}={}{} {} — {}", option, entry->get(config), from, rule, fix), origin.where});
+      Error{code, fmt::format("{}={}{} {} — {}", option, value, from, rule, fix), origin.where});
 }
 
 }  // namespace detail

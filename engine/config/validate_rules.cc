@@ -187,8 +187,7 @@ void check_schedule(RuleBook& book) {
                 "use --schedule interleaved, or --vp 1");
   }
   if (s.kind == ScheduleKind::kCsv && s.csv.empty()) {
-    book.refuse("schedule.csv", "is empty, but the schedule is csv",
-                "name the file with --schedule-csv FILE");
+    book.refuse("schedule.csv", "must name a file when the schedule is csv", "use --schedule-csv FILE");
   }
   const bool of_2022 = s.kind == ScheduleKind::kInterleaved2022;
   if (of_2022 || is_interleaved(book.config)) {

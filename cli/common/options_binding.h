@@ -1,0 +1,48 @@
+// Gives a subcommand the configuration: every flag of the option table, --set, --config, and the file as a
+// word. All commands that take a configuration use this, so that they accept the same command line.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/config/loader.h"
+#include "engine/config/validate.h"
+
+namespace CLI {
+class App;
+}
+
+namespace plumbline::cli {
+
+// A configuration that keeps every rule, and where its values come from.
+struct ValidConfig {
+  RunConfig config;
+  LoadedConfig loaded;  // as given, before the validator derived anything
+};
+
+class ConfigArguments {
+ public:
+  explicit ConfigArguments(CLI::App& app) : app_(&app) {}
+
+  // To be called by the run function, after the parse. Warnings go to stderr.
+  Result<LoadedConfig> load() const;
+  // load() and validate(); when several rules are broken, all but the first are printed to stderr as well.
+  Result<ValidConfig> load(Purpose purpose) const;
+
+  // The words and flags that the subcommand's own options left over.
+  std::vector<std::string> arguments() const;
+
+ private:
+  CLI::App* app_;
+};
+
+// Options that a command adds to `app` itself take precedence over the configuration's flags of the same
+// name.
+std::shared_ptr<ConfigArguments> add_config_arguments(CLI::App& app);
+
+// The same from arguments that a command collected in another way.
+Result<LoadedConfig> load_arguments(const std::vector<std::string>& arguments);
+Result<ValidConfig> load_arguments(const std::vector<std::string>& arguments, Purpose purpose);
+
+}  // namespace plumbline::cli
