@@ -56,8 +56,8 @@ class Backend {
   // A token that is done when everything enqueued so far on the stream is; stream -1: on the whole device.
   virtual Result<Token> marker(std::uint32_t thread, int stream) = 0;
   virtual Status free(std::uint32_t thread, std::uint32_t item_index, SlotRef slot) = 0;
-  // Starts reading a variable; done when the value may be fetched with value().
-  virtual Result<Token> read(std::uint32_t thread, unsigned variable) = 0;
+  // Starts reading a variable, in compute stream order; done when the value may be fetched with value().
+  virtual Result<Token> read(std::uint32_t thread, std::uint32_t item_index, unsigned variable) = 0;
   virtual Result<double> value(std::uint32_t thread, unsigned variable) = 0;
 
   virtual Poll poll(std::uint32_t thread, Token token) = 0;

@@ -104,7 +104,7 @@ Status Interpreter::step_item() {
       return backend_->free(thread_, current_, slot);
     }
     case ItemOp::kRead: {
-      const Result<Token> token = backend_->read(thread_, item_ref(item));
+      const Result<Token> token = backend_->read(thread_, current_, item_ref(item));
       if (!token) return tl::unexpected(token.error());
       if (*token != 0) waiting_.push_back(*token);
       then_ = Then::kFetchValue;

@@ -1,0 +1,50 @@
+// Collectives: the i-th collective call of each member of a communicator is one collective (N57). It happens once active on
+// all members, also where the contract would let some leave earlier (N59: worst case).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "engine/program/link.h"
+#include "sim/entry.h"
+
+namespace plumbline::sim {
+
+class Collectives {
+ public:
+  explicit Collectives(std::vector<Entry>& entries) : entries_(&entries) {}
+
+  void begin_step(const LinkedProgram& linked);
+  // `entry` of the member at `position` is active. Returns the entries of all members, in member order, when it was the
+  // last one missing; else nothing.
+  std::vector<EntryId> activate(std::int32_t communicator, std::int32_t position, EntryId entry);
+
+  // How many calls of the member are or were active, and whether its call number `index` is.
+  std::uint32_t activated(std::int32_t communicator, std::int32_t position) const;
+
+ private:
+  struct Call {
+    std::uint32_t arrived = 0;
+    EntryId first = 0;  // chained by Entry::next
+  };
+  struct State {
+    std::vector<std::uint32_t> count;  // calls of each member so far
+    std::deque<Call> calls;            // those that some members have made, from number `base` on
+    std::uint32_t base = 0;
+  };
+  std::vector<Entry>* entries_;
+  const LinkedProgram* linked_ = nullptr;
+  std::vector<State> states_;
+};
+
+// In words how two members' calls differ (kind, size, root, element type, reduction); empty: they agree.
+std::string collective_difference(const Endpoint& a, Rank root_a, const Endpoint& b, Rank root_b);
+
+// Does the arithmetic of a collective in place. `slots` is one a member, in member order, null where there is no memory
+// (then nothing is done); `root` is a position. The smallest of the slots' sizes bounds what is touched.
+void run_collective(const Endpoint& endpoint, std::int32_t root, Bytes bytes,
+                    const std::vector<std::byte*>& slots);
+
+}  // namespace plumbline::sim

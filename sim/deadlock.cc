@@ -1,0 +1,289 @@
+#include "sim/deadlock.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace plumbline::sim {
+namespace {
+
+class Explainer {
+ public:
+  Explainer(const World& world, const std::vector<HostState>& hosts)
+      : world_(world), hosts_(hosts), program_(world.program()), graph_(world.graph()) {}
+
+  WaitGraph run() {
+    index_issued();
+    for (std::uint32_t thread = 0; thread < hosts_.size(); ++thread) {
+      if (hosts_[thread].last.state == AdvanceState::kBlocked) host(thread);
+    }
+    for (EntryId entry = 1; entry < world_.entries().size(); ++entry) {
+      if (world_.entries()[entry].active && world_.entries()[entry].end < 0) this->entry(entry);
+    }
+    while (!work_.empty()) {
+      const Thing thing = work_.back();
+      work_.pop_back();
+      expand(thing);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  enum class Kind : std::uint8_t { kHost, kEntry, kDevice, kMissing };
+  struct Thing {
+    Kind kind;
+    std::uint32_t index;
+    int node;
+  };
+
+  FindingLog& log() const { return const_cast<World&>(world_).log(); }
+
+  int thing(Kind kind, std::uint32_t index, std::uint32_t other,
+            OperationRef (Explainer::*describe)(std::uint32_t) const) {
+    const auto [at, fresh] = known_.try_emplace({kind, index, other}, out_.size());
+    if (fresh) {
+      out_.add((this->*describe)(index));
+      work_.push_back({kind, index, at->second});
+    }
+    return at->second;
+  }
+  int host(std::uint32_t thread) { return thing(Kind::kHost, thread, 0, &Explainer::host_text); }
+  int entry(EntryId entry) { return thing(Kind::kEntry, entry, 0, &Explainer::entry_text); }
+  int device(NodeId node) { return thing(Kind::kDevice, node, 0, &Explainer::device_text); }
+
+  // An operation that `thread` never issues.
+  int missing(std::uint32_t thread, std::uint32_t wanted_by, const char* what) {
+    const auto [at, fresh] = known_.try_emplace({Kind::kMissing, thread, wanted_by}, out_.size());
+    if (fresh) {
+      const Rank rank = program_.threads[thread].rank;
+      out_.never(out_.add({rank, -1, -1, fmt::format("{} that rank {} never posts", what, rank)}));
+    }
+    return at->second;
+  }
+
+  OperationRef host_text(std::uint32_t thread) const {
+    OperationRef at = log().operation(thread, hosts_[thread].last.item_index);
+    at.text = "host at " + at.text;
+    return at;
+  }
+  OperationRef entry_text(std::uint32_t entry) const {
+    return log().operation(world_.entries()[entry].thread, world_.entries()[entry].item);
+  }
+  OperationRef device_text(std::uint32_t node) const {
+    return log().operation(graph_[node].thread, graph_[node].item);
+  }
+
+  // Operations that are issued but not active yet, by what they are matched on, in order of issue.
+  void index_issued() {
+    for (EntryId id = 1; id < world_.entries().size(); ++id) {
+      const Entry& entry = world_.entries()[id];
+      if (!entry.active) issued_[match_key(entry)].push_back(id);
+    }
+  }
+
+  using MatchKey = std::tuple<bool, std::int32_t, std::int32_t>;
+  MatchKey match_key(const Entry& entry) const {
+    const EndpointKind kind = world_.endpoint_of(entry).kind;
+    const LinkedEndpoint& linked = world_.linked().endpoints[entry.route];
+    if (is_p2p(kind)) return {true, world_.channel_of(entry.route), kind == EndpointKind::kSend ? 1 : 0};
+    return {false, linked.communicator, linked.position};
+  }
+
+  void expand(const Thing& thing) {
+    switch (thing.kind) {
+      case Kind::kHost:
+        return expand_host(thing);
+      case Kind::kEntry:
+        return expand_entry(thing);
+      case Kind::kDevice:
+        return expand_predecessors(thing.node, thing.index);
+      case Kind::kMissing:
+        return;
+    }
+  }
+
+  void expand_host(const Thing& thing) {
+    const ColdConnections::Waiting waiting = world_.connections().waiting(thing.index);
+    if (waiting.communicator < 0) {
+      if (hosts_[thing.index].last.state != AdvanceState::kBlocked) return;
+      wait_for_node(thing.node, static_cast<NodeId>(hosts_[thing.index].last.waiting_for),
+                    "the host waits for it");
+      return;
+    }
+    if (waiting.failed) return out_.never(thing.node);
+    const Communicator& communicator =
+        world_.linked().communicators[static_cast<std::size_t>(waiting.communicator)];
+    for (const std::int32_t position : waiting.peers) {
+      const auto peer = static_cast<std::uint32_t>(communicator.members[static_cast<std::size_t>(position)]);
+      const std::string reason = "both hosts must first connect in communicator " + communicator.name;
+      if (hosts_[peer].last.state == AdvanceState::kBlocked) {
+        out_.wait(thing.node, host(peer), reason);
+      } else {
+        out_.wait(thing.node, missing(peer, thing.index, "a first call to connect with"), reason);
+      }
+    }
+  }
+
+  void expand_entry(const Thing& thing) {
+    const Entry& entry = world_.entries()[thing.index];
+    if (!entry.active) {
+      if (entry.node == 0) {
+        out_.wait(thing.node, host(entry.thread), "its host is still connecting");
+      } else {
+        expand_predecessors(thing.node, entry.node);
+      }
+      return;
+    }
+    const LinkedEndpoint& linked = world_.linked().endpoints[entry.route];
+    const EndpointKind kind = world_.endpoint_of(entry).kind;
+    if (is_p2p(kind)) {
+      const bool send = kind == EndpointKind::kSend;
+      wait_for_counterpart(thing, {true, world_.channel_of(entry.route), send ? 0 : 1}, linked.peer,
+                           ahead(thing.index, send), send ? "needs its receive" : "needs its send",
+                           send ? "a receive" : "a send");
+      return;
+    }
+    const Communicator& communicator =
+        world_.linked().communicators[static_cast<std::size_t>(linked.communicator)];
+    const std::uint32_t own = world_.collectives().activated(linked.communicator, linked.position);
+    for (std::size_t position = 0; position < communicator.members.size(); ++position) {
+      const auto theirs =
+          world_.collectives().activated(linked.communicator, static_cast<std::int32_t>(position));
+      if (theirs >= own) continue;
+      wait_for_counterpart(thing, {false, linked.communicator, static_cast<std::int32_t>(position)},
+                           communicator.members[position], own - theirs - 1,
+                           "needs the same call on every member of communicator " + communicator.name,
+                           "a collective");
+    }
+  }
+
+  // How many active operations of the channel are unmatched before this one.
+  std::uint32_t ahead(EntryId id, bool send) const {
+    const Entry& entry = world_.entries()[id];
+    const auto channel = static_cast<std::size_t>(world_.channel_of(entry.route));
+    std::uint32_t after = 0;
+    for (EntryId next = entry.next; next != 0; next = world_.entries()[next].next) ++after;
+    return world_.channels().activated(channel, send) - world_.channels().activated(channel, !send) - 1 -
+           after;
+  }
+
+  // The `number`-th operation of `key` at `rank` that is not active: issued, still to be issued, or not existing.
+  void wait_for_counterpart(const Thing& thing, const MatchKey& key, Rank rank, std::uint32_t number,
+                            const std::string& reason, const char* what) {
+    const auto thread = static_cast<std::uint32_t>(rank);
+    const auto found = issued_.find(key);
+    const std::size_t issued = found == issued_.end() ? 0 : found->second.size();
+    if (number < issued) return out_.wait(thing.node, entry(found->second[number]), reason);
+    if (to_come(thread, key) > number - issued) {
+      out_.wait(thing.node, host(thread), reason + ", and the host has not got to it");
+    } else {
+      out_.wait(thing.node, missing(thread, thing.index, what), reason);
+    }
+  }
+
+  // Operations of `key` among the items that the thread's host has not got to. Items of an arm not decided yet count.
+  std::uint32_t to_come(std::uint32_t thread, const MatchKey& key) const {
+    const Thread& range = program_.threads[thread];
+    std::uint32_t item = hosts_[thread].last.item_index;
+    if (hosts_[thread].last.state == AdvanceState::kFinished || item >= range.end) return 0;
+    while ((item_flags(program_.items[item]) & kMore) != 0) ++item;
+    int arm = hosts_[thread].arm;
+    std::uint32_t count = 0;
+    for (++item; item < range.end; ++item) {
+      const Item code = program_.items[item];
+      const unsigned flags = item_flags(code);
+      if (item_op(code) == ItemOp::kDecide) arm = -1;
+      const bool skipped = ((flags & kArmYes) != 0 && arm == 0) || ((flags & kArmNo) != 0 && arm == 1);
+      if (item_op(code) != ItemOp::kOp || skipped) continue;
+      const LinkedProgram::Window& window = world_.linked().windows[thread];
+      Entry entry;
+      entry.thread = thread;
+      entry.item = item;
+      entry.route = window.base + (item_ref(code) - window.first);
+      const Endpoint& endpoint = program_.endpoints[item_ref(code)];
+      if (!is_p2p(endpoint.kind) && endpoint.bytes == 0) continue;
+      if (match_key(entry) == key) ++count;
+    }
+    return count;
+  }
+
+  void expand_predecessors(int from, NodeId node) {
+    graph_.for_each_missing(
+        node, [&](NodeId before, Because because) { wait_for_node(from, before, words(node, because)); });
+  }
+
+  // Waiting for a node is waiting for all of it that is not over. Points are passed through: they stand for what they
+  // collect.
+  void wait_for_node(int from, NodeId on, const std::string& reason) {
+    std::set<NodeId> passed;
+    wait_for_node(from, on, reason, passed);
+  }
+
+  void wait_for_node(int from, NodeId on, const std::string& reason, std::set<NodeId>& passed) {
+    const Node& node = graph_[on];
+    if (node.done || !passed.insert(on).second) return;
+    switch (node.kind) {
+      case NodeKind::kConnect:
+        return out_.wait(from, host(node.thread), reason);
+      case NodeKind::kPoint: {
+        bool any = false;
+        graph_.for_each_missing(on, [&](NodeId before, Because) {
+          any = true;
+          wait_for_node(from, before, reason, passed);
+        });
+        if (!any) out_.wait(from, host(node.thread), reason);  // of a group whose host is still connecting
+        return;
+      }
+      case NodeKind::kGroup:
+        for (EntryId id = node.first; id < node.first + node.count; ++id) {
+          if (!node.started) return out_.wait(from, entry(id), reason);  // its first operation speaks for it
+          if (world_.entries()[id].end < 0) out_.wait(from, entry(id), reason);
+        }
+        return;
+      case NodeKind::kKernel:
+      case NodeKind::kRead:
+        return out_.wait(from, device(on), reason);
+    }
+  }
+
+  std::string words(NodeId node, Because because) const {
+    switch (because) {
+      case Because::kStream:
+        return "is behind it on stream " + program_.streams[graph_[node].stream];
+      case Because::kCommunicator: {
+        const LinkedEndpoint& linked = world_.linked().endpoints[world_.entries()[graph_[node].first].route];
+        return "is behind it in communicator " +
+               world_.linked().communicators[static_cast<std::size_t>(linked.communicator)].name;
+      }
+      case Because::kLaunchOrder:
+        return "was launched after it on the same device";
+      case Because::kCompute:
+        return "starts after it, being after the compute stream";
+      case Because::kWaitsFor:
+        return "its stream waits for it";
+    }
+    return {};
+  }
+
+  const World& world_;
+  const std::vector<HostState>& hosts_;
+  const Program& program_;
+  const DeviceGraph& graph_;
+  WaitGraph out_;
+  std::map<std::tuple<Kind, std::uint32_t, std::uint32_t>, int> known_;
+  std::map<MatchKey, std::vector<EntryId>> issued_;
+  std::vector<Thing> work_;
+};
+
+}  // namespace
+
+WaitGraph wait_graph_of(const World& world, const std::vector<HostState>& hosts) {
+  return Explainer(world, hosts).run();
+}
+
+}  // namespace plumbline::sim

@@ -1,0 +1,380 @@
+#include "sim/world.h"
+
+#include <algorithm>
+#include <array>
+#include <tuple>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/base/assert.h"
+
+namespace plumbline::sim {
+
+World::World(SimOptions options, std::vector<Worker*> workers)
+    : options_(std::move(options)),
+      workers_(std::move(workers)),
+      channels_(entries_, options_.model),
+      collectives_(entries_) {}
+
+void World::bind(const LinkedProgram& linked) {
+  linked_ = &linked;
+  const Program& program = *linked.program;
+  PL_ASSERT(workers_.empty() || workers_.size() == program.threads.size());
+  member_base_.clear();
+  std::uint32_t members = 0;
+  for (const Communicator& communicator : linked.communicators) {
+    member_base_.push_back(members);
+    members += static_cast<std::uint32_t>(communicator.members.size());
+  }
+  member_tail_.assign(members, 0);
+  bind_channels();
+  threads_.assign(program.threads.size(), ThreadState{});
+  persistent_.resize(program.threads.size());
+  slots_.clear();
+  slots_.reserve(program.threads.size());
+  for (std::uint32_t t = 0; t < program.threads.size(); ++t) {
+    slots_.emplace_back(program, t, log_, workers_.empty() ? nullptr : &persistent_[t]);
+  }
+}
+
+// Numbers the channels, and works out what each (thread, endpoint) row needs at run time.
+void World::bind_channels() {
+  const Program& program = *linked_->program;
+  using Key = std::tuple<std::int32_t, std::int32_t, std::int32_t>;  // communicator, sender, receiver
+  std::vector<std::pair<Key, std::size_t>> keys;
+  routes_.assign(linked_->endpoints.size(), Route{});
+  for (std::size_t t = 0; t < program.threads.size(); ++t) {
+    const LinkedProgram::Window& window = linked_->windows[t];
+    for (std::uint32_t i = 0; i < window.count; ++i) {
+      const LinkedEndpoint& linked = linked_->endpoints[window.base + i];
+      if (linked.communicator < 0) continue;
+      const Endpoint& endpoint = program.endpoints[window.first + i];
+      Route& route = routes_[window.base + i];
+      route.member = member_base_[static_cast<std::size_t>(linked.communicator)] +
+                     static_cast<std::uint32_t>(linked.position);
+      if (!is_p2p(endpoint.kind)) continue;
+      const bool send = endpoint.kind == EndpointKind::kSend;
+      const Rank rank = program.threads[t].rank;
+      route.duration = send ? options_.time.message(rank, linked.peer, endpoint.bytes)
+                            : options_.time.message(linked.peer, rank, endpoint.bytes);
+      const Key key = send ? Key{linked.communicator, linked.position, linked.peer_position}
+                           : Key{linked.communicator, linked.peer_position, linked.position};
+      keys.emplace_back(key, window.base + i);
+    }
+  }
+  std::sort(keys.begin(), keys.end());
+  channel_count_ = 0;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (i == 0 || keys[i].first != keys[i - 1].first) ++channel_count_;
+    routes_[keys[i].second].channel = static_cast<std::int32_t>(channel_count_ - 1);
+  }
+}
+
+Status World::begin_step(const LinkedProgram& linked) {
+  if (linked_ != &linked) bind(linked);
+  const Program& program = *linked.program;
+  log_.begin(program);
+  graph_.clear();
+  entries_.assign(1, Entry{});
+  uses_.clear();
+  std::fill(member_tail_.begin(), member_tail_.end(), 0);
+  events_.clear();
+  woken_.clear();
+  buffered_.clear();
+  error_.reset();
+  for (Route& route : routes_) route.connected = false;
+  channels_.begin_step(channel_count_);
+  collectives_.begin_step(linked);
+  connections_.begin_step(linked, connection_map_);
+  for (Slots& slots : slots_) slots.begin_step();
+  for (std::uint32_t t = 0; t < threads_.size(); ++t) {
+    threads_[t] = ThreadState{};
+    threads_[t].streams.resize(program.streams.size());
+    threads_[t].values.assign(program.variables.size(), 0.0);
+    note_memory(t);
+  }
+  return {};
+}
+
+std::uint32_t World::route_of(std::uint32_t thread, Item item) const {
+  const LinkedProgram::Window& window = linked_->windows[thread];
+  return window.base + (item_ref(item) - window.first);
+}
+
+void World::note_memory(std::uint32_t thread) {
+  if (!options_.record_memory) return;
+  ThreadState& state = threads_[thread];
+  const Bytes live = slots_[thread].live_bytes();
+  if (live == state.noted) return;
+  state.noted = live;
+  state.memory.push_back({step_, program().threads[thread].rank, now_, live});
+}
+
+// Appends a node to a stream: behind what is there, and behind what the stream was told to wait for.
+void World::enqueue(NodeId node, int stream) {
+  Stream& queue = threads_[graph_[node].thread].streams[static_cast<std::size_t>(stream)];
+  graph_[node].stream = static_cast<std::uint8_t>(stream);
+  graph_.depend(node, queue.tail, Because::kStream);
+  for (const NodeId wait : queue.waits) graph_.depend(node, wait, Because::kWaitsFor);
+  queue.waits.clear();
+  queue.tail = node;
+}
+
+// The stream's last node, after one is made that collects pending waits.
+NodeId World::tail(std::uint32_t thread, int stream, std::uint32_t item) {
+  Stream& queue = threads_[thread].streams[static_cast<std::size_t>(stream)];
+  if (!queue.waits.empty()) {
+    const NodeId point = graph_.add(NodeKind::kPoint, thread, item);
+    enqueue(point, stream);
+    graph_.seal(point);
+  }
+  return queue.tail;
+}
+
+Result<Issued> World::launch(std::uint32_t thread, std::uint32_t item_index, Item item) {
+  const Kernel& kernel = program().kernels[item_ref(item)];
+  const int microbatch = item_microbatch(item);
+  Slots& slots = slots_[thread];
+  const auto in = [](const std::vector<std::uint16_t>& list, std::uint16_t slot) {
+    return std::find(list.begin(), list.end(), slot) != list.end();
+  };
+  const NodeId node = graph_.add(NodeKind::kKernel, thread, item_index);
+  graph_[node].first = static_cast<std::uint32_t>(uses_.size());
+  for (const std::uint16_t slot : kernel.reads) {
+    const bool in_place = !kernel.writes.empty() && in(kernel.writes, slot);
+    uses_.push_back(in_place ? slots.update(slot, microbatch, item_index)
+                             : slots.read(slot, microbatch, item_index));
+  }
+  for (const std::uint16_t slot : kernel.frees) uses_.push_back(slots.read(slot, microbatch, item_index));
+  for (const std::uint16_t slot : kernel.writes) {
+    if (!in(kernel.reads, slot)) uses_.push_back(slots.write(slot, microbatch, item_index));
+  }
+  graph_[node].count = static_cast<std::uint32_t>(uses_.size()) - graph_[node].first;
+  note_memory(thread);
+  for (const std::uint16_t slot : kernel.frees) slots.release(slot, microbatch, item_index);
+  note_memory(thread);
+  enqueue(node, item_stream(item));
+  graph_.seal(node);
+  return Issued{0, node};
+}
+
+// What the simulator does not do is said before anything is changed.
+Status World::check_group(const GroupCall& call) const {
+  for (const Item item : call.entries) {
+    const Endpoint& endpoint = program().endpoints[item_ref(item)];
+    if (endpoint.kind != EndpointKind::kAllGather && endpoint.kind != EndpointKind::kReduceScatter) continue;
+    const LinkedEndpoint& linked = linked_->endpoints[route_of(call.thread, item)];
+    const auto members = static_cast<Bytes>(
+        linked_->communicators[static_cast<std::size_t>(linked.communicator)].members.size());
+    if (workers_.empty() || endpoint.bytes % (members * dtype_bytes(endpoint.dtype)) == 0) continue;
+    return fail(ErrorCode::kUnsupported, fmt::format("{} has {} bytes, which {} members cannot share evenly",
+                                                     endpoint.name, endpoint.bytes, members));
+  }
+  return {};
+}
+
+// Makes the group's entries, in the order of execution: by communicator (N16), collectives before p2p (N15), otherwise as
+// called; collectives of no bytes are dropped (N60). Receives allocate; what the group releases goes after that.
+std::uint32_t World::add_entries(const GroupCall& call) {
+  Slots& slots = slots_[call.thread];
+  const auto first = entries_.size();
+  bool ordered = true;
+  bool releases = false;
+  for (std::size_t i = 0; i < call.entries.size(); ++i) {
+    const Item item = call.entries[i];
+    const Endpoint& endpoint = program().endpoints[item_ref(item)];
+    if (!is_p2p(endpoint.kind) && endpoint.bytes == 0) continue;
+    const std::uint32_t index = call.first_item + static_cast<std::uint32_t>(i);
+    const int microbatch = item_microbatch(item);
+    Entry entry;
+    entry.thread = call.thread;
+    entry.item = index;
+    entry.route = route_of(call.thread, item);
+    entry.bytes = endpoint.bytes;
+    entry.duration = routes_[entry.route].duration;
+    if (endpoint.kind == EndpointKind::kSend) {
+      entry.use = slots.read(endpoint.slot, microbatch, index);
+    } else if (endpoint.kind == EndpointKind::kRecv ||
+               (endpoint.kind == EndpointKind::kBroadcast && !slots.live(endpoint.slot, microbatch))) {
+      entry.use = slots.write(endpoint.slot, microbatch, index);
+    } else {
+      entry.use = slots.update(endpoint.slot, microbatch, index);
+    }
+    releases = releases || endpoint.free_after;
+    ordered =
+        ordered && is_p2p(endpoint.kind) &&
+        linked_->endpoints[entry.route].communicator ==
+            linked_->endpoints[entries_.size() == first ? entry.route : entries_[first].route].communicator;
+    entries_.push_back(entry);
+  }
+  note_memory(call.thread);
+  for (std::size_t i = 0; releases && i < call.entries.size(); ++i) {
+    const Endpoint& endpoint = program().endpoints[item_ref(call.entries[i])];
+    if (!endpoint.free_after) continue;
+    slots.release(endpoint.slot, item_microbatch(call.entries[i]),
+                  call.first_item + static_cast<std::uint32_t>(i));
+  }
+  if (releases) note_memory(call.thread);
+  if (!ordered) {
+    const auto order = [this](const Entry& entry) {
+      return std::pair(linked_->endpoints[entry.route].communicator, is_p2p(endpoint_of(entry).kind));
+    };
+    std::stable_sort(entries_.begin() + static_cast<std::ptrdiff_t>(first), entries_.end(),
+                     [&](const Entry& a, const Entry& b) { return order(a) < order(b); });
+  }
+  return static_cast<std::uint32_t>(entries_.size() - first);
+}
+
+Result<Issued> World::group(const GroupCall& call) {
+  PL_TRY(check_group(call));
+  const auto first = static_cast<EntryId>(entries_.size());
+  const std::uint32_t count = add_entries(call);
+  if (count == 0) return Issued{};
+  if (options_.model.connect == Connect::kCold) {
+    threads_[call.thread].held = {first, count, call.first_item, call.stream, call.after_compute, 0, 0};
+    if (connect_next(call.thread)) {
+      Held& held = threads_[call.thread].held;
+      held.connect = graph_.add(NodeKind::kConnect, call.thread, call.first_item);
+      held.done = graph_.add(NodeKind::kPoint, call.thread, call.first_item);
+      return Issued{options_.model.launch_blocking ? held.done : held.connect, held.done};
+    }
+  }
+  const NodeId done =
+      enqueue_group(call.thread, call.first_item, first, count, call.stream, call.after_compute);
+  return Issued{options_.model.launch_blocking ? done : 0, done};
+}
+
+// One node for each run of entries of one communicator and kind, in a row on the stream. Returns the last.
+NodeId World::enqueue_group(std::uint32_t thread, std::uint32_t item, EntryId first, std::uint32_t count,
+                            int stream, bool after_compute) {
+  NodeId node = 0;
+  for (EntryId begin = first; begin < first + count;) {
+    const LinkedEndpoint& linked = linked_->endpoints[entries_[begin].route];
+    const bool p2p = is_p2p(endpoint_of(entries_[begin]).kind);
+    EntryId end = begin;
+    while (end < first + count &&
+           linked_->endpoints[entries_[end].route].communicator == linked.communicator &&
+           is_p2p(endpoint_of(entries_[end]).kind) == p2p) {
+      ++end;
+    }
+    const NodeId compute =
+        after_compute && begin == first && stream != kComputeStream ? tail(thread, kComputeStream, item) : 0;
+    node = graph_.add(NodeKind::kGroup, thread, item);
+    graph_[node].first = begin;
+    graph_[node].count = graph_[node].open = end - begin;
+    for (EntryId entry = begin; entry < end; ++entry) entries_[entry].node = node;
+    graph_.depend(node, compute, Because::kCompute);
+    NodeId& previous = member_tail_[routes_[entries_[begin].route].member];
+    ThreadState& state = threads_[thread];
+    graph_.depend(node, previous, Because::kCommunicator);
+    if (options_.model.cross == CrossComm::kStrict)
+      graph_.depend(node, state.last_group, Because::kLaunchOrder);
+    enqueue(node, stream);
+    previous = state.last_group = node;
+    graph_.seal(node);
+    begin = end;
+  }
+  return node;
+}
+
+// Starts the exchange of the held group's first communicator that has a new direction; false: all are connected.
+bool World::connect_next(std::uint32_t thread) {
+  const Held& held = threads_[thread].held;
+  for (EntryId begin = held.first; begin < held.first + held.count;) {
+    const LinkedEndpoint& own = linked_->endpoints[entries_[begin].route];
+    std::vector<Direction> fresh;
+    EntryId end = begin;
+    for (; end < held.first + held.count; ++end) {
+      const std::uint32_t route = entries_[end].route;
+      const LinkedEndpoint& linked = linked_->endpoints[route];
+      if (linked.communicator != own.communicator) break;
+      const EndpointKind kind = endpoint_of(entries_[end]).kind;
+      if (!is_p2p(kind) || routes_[route].connected) continue;
+      const Direction direction{linked.peer_position, kind == EndpointKind::kSend};
+      routes_[route].connected = true;  // known now, or after the exchange that begins here
+      if (!connections_.connected(linked.communicator, linked.position, direction))
+        fresh.push_back(direction);
+    }
+    begin = end;
+    if (fresh.empty()) continue;
+    std::sort(fresh.begin(), fresh.end());
+    fresh.erase(std::unique(fresh.begin(), fresh.end()), fresh.end());
+    connections_.begin(thread, own.communicator, own.position, std::move(fresh));
+    return true;
+  }
+  return false;
+}
+
+// Runs the host exchanges; a group whose last one is over is enqueued and its host goes on.
+void World::finish_connections() {
+  for (std::vector<std::uint32_t> over = connections_.run(); !over.empty(); over = connections_.run()) {
+    for (const std::uint32_t thread : over) {
+      if (connect_next(thread)) continue;
+      const Held held = std::exchange(threads_[thread].held, Held{});
+      const NodeId last =
+          enqueue_group(thread, held.item, held.first, held.count, held.stream, held.after_compute);
+      graph_.depend(held.done, last, Because::kWaitsFor);
+      graph_.seal(held.done);
+      graph_.seal(held.connect);
+    }
+  }
+  for (const ConnectFault& fault : connections_.take_faults()) {
+    const Communicator& communicator = linked_->communicators[static_cast<std::size_t>(fault.communicator)];
+    const OperationRef own = log_.operation(fault.thread, threads_[fault.thread].held.item);
+    const Rank peer = communicator.members[static_cast<std::size_t>(fault.peer)];
+    log_.add(
+        FindingKind::kCrossWired, {own},
+        fmt::format(
+            "ranks {} and {} set up their first connection of communicator {} with calls that are not each "
+            "other's mirror image{}",
+            own.rank, peer, communicator.name,
+            fault.truncated ? "; the messages differ in length (\"Message truncated\", internal error)"
+                            : ""));
+  }
+}
+
+Status World::stream_wait(std::uint32_t thread, int stream, Token token) {
+  const auto node = static_cast<NodeId>(token);
+  if (!graph_[node].done) threads_[thread].streams[static_cast<std::size_t>(stream)].waits.push_back(node);
+  return {};
+}
+
+Result<Token> World::marker(std::uint32_t thread, int stream) {
+  const std::uint32_t item = kNoItem;
+  if (stream >= 0) return Token{tail(thread, stream, item)};
+  const NodeId all = graph_.add(NodeKind::kPoint, thread, item);
+  for (std::size_t s = 0; s < threads_[thread].streams.size(); ++s) {
+    graph_.depend(all, tail(thread, static_cast<int>(s), item), Because::kWaitsFor);
+  }
+  graph_.seal(all);
+  return Token{all};
+}
+
+Status World::free(std::uint32_t thread, std::uint32_t item_index, SlotRef slot) {
+  slots_[thread].release(slot.slot_class, slot.microbatch, item_index);
+  note_memory(thread);
+  return {};
+}
+
+Result<Token> World::read(std::uint32_t thread, std::uint32_t item_index, unsigned variable) {
+  const NodeId node = graph_.add(NodeKind::kRead, thread, item_index);
+  graph_[node].first = static_cast<std::uint32_t>(uses_.size());
+  graph_[node].count = 1;
+  uses_.push_back(slots_[thread].read(program().variables[variable].slot, kNoMicrobatch, item_index));
+  enqueue(node, kComputeStream);
+  graph_.seal(node);
+  return Token{node};
+}
+
+Result<double> World::value(std::uint32_t thread, unsigned variable) {
+  return threads_[thread].values[variable];
+}
+
+Poll World::poll(std::uint32_t /*thread*/, Token token) {
+  // The reasons of a wait that never ends are worked out by sim/deadlock.cc, once.
+  if (graph_[static_cast<NodeId>(token)].done) return {};
+  return {PollState::kPending, {}};
+}
+
+}  // namespace plumbline::sim

@@ -1,0 +1,178 @@
+// World: the simulated ranks, devices and links, as a Backend. It is told what hosts enqueue, and moves what it was told
+// forward in virtual time; the driver (sim/simulator.cc) alternates between the two.
+//
+// Files: world.cc - the Backend's calls, in host order; world_run.cc - what starts and completes on the devices, in virtual
+// time; channels, collectives, connect, slots, device_graph - one rule each.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "engine/program/link.h"
+#include "engine/runtime/backend.h"
+#include "engine/runtime/run_record.h"
+#include "sim/channels.h"
+#include "sim/collectives.h"
+#include "sim/connect.h"
+#include "sim/device_graph.h"
+#include "sim/entry.h"
+#include "sim/findings.h"
+#include "sim/simulator.h"
+#include "sim/slots.h"
+
+namespace plumbline::sim {
+
+class World final : public Backend, private SlotStore {
+ public:
+  World(SimOptions options, std::vector<Worker*> workers);
+
+  // Backend
+  Status begin_step(const LinkedProgram& linked) override;
+  Result<Issued> launch(std::uint32_t thread, std::uint32_t item_index, Item item) override;
+  Result<Issued> group(const GroupCall& call) override;
+  Status stream_wait(std::uint32_t thread, int stream, Token token) override;
+  Result<Token> marker(std::uint32_t thread, int stream) override;
+  Status free(std::uint32_t thread, std::uint32_t item_index, SlotRef slot) override;
+  Result<Token> read(std::uint32_t thread, std::uint32_t item_index, unsigned variable) override;
+  Result<double> value(std::uint32_t thread, unsigned variable) override;
+  Poll poll(std::uint32_t thread, Token token) override;
+
+  // Driver
+  void bind(const LinkedProgram& linked);
+  void set_step(int step) { step_ = step; }
+  // The thread's host is blocked on the token; wake it when it is done.
+  void wake_on(std::uint32_t thread, Token token);
+  // Starts all that may start now. False: a worker failed.
+  bool settle();
+  // Moves virtual time to the earliest completion and completes it; false: there is none.
+  bool fire();
+  // Hosts to go on, in rank order.
+  std::vector<std::uint32_t> take_woken();
+  // Ends the step: leftovers, leaks, events and memory points in the record's order.
+  void end_step(bool completed, RunRecord& record);
+
+  Nanoseconds now() const { return now_; }
+  bool idle() const { return graph_.incomplete() == 0; }
+  const std::optional<Error>& error() const { return error_; }
+  FindingLog& log() { return log_; }
+
+  // For the explanation of a deadlock.
+  const LinkedProgram& linked() const { return *linked_; }
+  const Program& program() const { return *linked_->program; }
+  const DeviceGraph& graph() const { return graph_; }
+  const std::vector<Entry>& entries() const { return entries_; }
+  const Channels& channels() const { return channels_; }
+  const Collectives& collectives() const { return collectives_; }
+  const ColdConnections& connections() const { return connections_; }
+  std::int32_t channel_of(std::uint32_t route) const { return routes_[route].channel; }
+  const Endpoint& endpoint_of(const Entry& entry) const {
+    return program().endpoints[item_ref(program().items[entry.item])];
+  }
+
+ private:
+  // What is known of a (thread, endpoint) for the whole run; parallel to LinkedProgram::endpoints.
+  struct Route {
+    std::int32_t channel = -1;  // p2p
+    std::uint32_t member = 0;   // (communicator, position), numbered over all communicators
+    Nanoseconds duration = 0;   // p2p: the transfer
+    bool connected = false;     // cold: known to be
+  };
+  struct Stream {
+    NodeId tail = 0;
+    std::vector<NodeId> waits;  // for the next node of the stream
+  };
+  struct EventRow {
+    RunEvent event;
+    std::uint32_t item = 0;
+  };
+  // A group whose host is held by a cold connection.
+  struct Held {
+    EntryId first = 0;
+    std::uint32_t count = 0;
+    std::uint32_t item = 0;
+    int stream = 0;
+    bool after_compute = false;
+    NodeId connect = 0;
+    NodeId done = 0;
+  };
+  struct ThreadState {
+    std::vector<Stream> streams;
+    NodeId last_group = 0;
+    std::vector<double> values;
+    Held held;
+    std::vector<EventRow> events;
+    std::vector<MemoryPoint> memory;
+    Bytes noted = -1;
+  };
+  struct Event {
+    Nanoseconds time;
+    std::uint32_t thread;
+    NodeId node;
+    bool operator>(const Event& other) const {
+      if (time != other.time) return time > other.time;
+      return thread != other.thread ? thread > other.thread : node > other.node;
+    }
+  };
+
+  // world.cc
+  void bind_channels();
+  std::uint32_t route_of(std::uint32_t thread, Item item) const;
+  Status check_group(const GroupCall& call) const;
+  std::uint32_t add_entries(const GroupCall& call);
+  void enqueue(NodeId node, int stream);
+  NodeId enqueue_group(std::uint32_t thread, std::uint32_t item, EntryId first, std::uint32_t count,
+                       int stream, bool after_compute);
+  NodeId tail(std::uint32_t thread, int stream, std::uint32_t item);
+  bool connect_next(std::uint32_t thread);
+  void finish_connections();
+  void note_memory(std::uint32_t thread);
+
+  // world_run.cc
+  SlotMemory slot(SlotRef ref) override;
+  void start(NodeId node);
+  void start_kernel(NodeId node);
+  void start_group(NodeId node);
+  void start_read(NodeId node);
+  void activate(EntryId entry);
+  void deliver(const Transfer& transfer);
+  void compare(const Entry& send, const Entry& receive);
+  void collective(const std::vector<EntryId>& members);
+  void decided(EntryId entry);
+  void complete(NodeId node);
+  void record_kernel(const Node& node);
+  void record_group(const Node& node);
+  void schedule(NodeId node, Nanoseconds time);
+
+  SimOptions options_;
+  std::vector<Worker*> workers_;
+  const LinkedProgram* linked_ = nullptr;
+  int step_ = 0;
+  Nanoseconds now_ = 0;
+
+  std::vector<Route> routes_;
+  std::vector<std::uint32_t> member_base_;  // by communicator
+  std::size_t channel_count_ = 0;
+
+  DeviceGraph graph_;
+  std::vector<Entry> entries_;  // 0 is nobody
+  std::vector<Use> uses_;       // of kernels and reads
+  std::vector<ThreadState> threads_;
+  std::vector<NodeId> member_tail_;  // last group of a (communicator, position): N6
+  std::vector<Event> events_;        // a heap, earliest first
+  std::vector<std::uint32_t> woken_;
+  std::vector<Slots> slots_;
+  std::vector<PersistentMemory> persistent_;
+  Channels channels_;
+  Collectives collectives_;
+  ColdConnections connections_;
+  ConnectionMap connection_map_;
+  std::map<EntryId, Memory> buffered_;  // contents of buffered sends
+  std::vector<Transfer> transfers_;     // scratch
+  NodeId running_ = 0;                  // the kernel whose worker is being called
+  FindingLog log_;
+  std::optional<Error> error_;
+};
+
+}  // namespace plumbline::sim

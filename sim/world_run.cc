@@ -1,0 +1,299 @@
+// What starts and completes on the simulated devices. Everything here happens at now_; ends are put on the heap.
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/base/assert.h"
+#include "engine/runtime/reduce.h"
+#include "sim/world.h"
+
+namespace plumbline::sim {
+
+void World::schedule(NodeId node, Nanoseconds time) {
+  graph_[node].end = time;
+  events_.push_back({time, graph_[node].thread, node});
+  std::push_heap(events_.begin(), events_.end(), std::greater<>());
+}
+
+bool World::settle() {
+  finish_connections();
+  for (NodeId node = graph_.next_startable(); node != 0; node = graph_.next_startable()) {
+    start(node);
+    if (error_) return false;
+  }
+  return true;
+}
+
+bool World::fire() {
+  if (events_.empty()) return false;
+  std::pop_heap(events_.begin(), events_.end(), std::greater<>());
+  const Event event = events_.back();
+  events_.pop_back();
+  PL_ASSERT(event.time >= now_);
+  now_ = event.time;
+  complete(event.node);
+  return true;
+}
+
+void World::wake_on(std::uint32_t thread, Token token) {
+  Node& node = graph_[static_cast<NodeId>(token)];
+  PL_ASSERT(node.thread == thread && !node.done);
+  node.wakes_host = true;
+}
+
+std::vector<std::uint32_t> World::take_woken() {
+  std::sort(woken_.begin(), woken_.end());
+  return std::exchange(woken_, {});
+}
+
+void World::start(NodeId id) {
+  Node& node = graph_[id];
+  node.started = true;
+  node.start = now_;
+  switch (node.kind) {
+    case NodeKind::kKernel:
+      return start_kernel(id);
+    case NodeKind::kGroup:
+      return start_group(id);
+    case NodeKind::kRead:
+      return start_read(id);
+    case NodeKind::kPoint:
+    case NodeKind::kConnect:
+      return complete(id);
+  }
+}
+
+// The worker sees the instances its kernel was issued with, by class; the microbatch follows from the kernel.
+SlotMemory World::slot(SlotRef ref) {
+  const Node& node = graph_[running_];
+  for (std::uint32_t i = node.first; i < node.first + node.count; ++i) {
+    if (uses_[i].slot_class != ref.slot_class) continue;
+    const int microbatch = slots_[node.thread].microbatch(uses_[i]);
+    if (microbatch == ref.microbatch || microbatch == kNoMicrobatch)
+      return slots_[node.thread].memory(uses_[i]);
+  }
+  return {};
+}
+
+void World::start_kernel(NodeId id) {
+  const Node& node = graph_[id];
+  const Item item = program().items[node.item];
+  const Rank rank = program().threads[node.thread].rank;
+  for (std::uint32_t i = node.first; i < node.first + node.count; ++i)
+    slots_[node.thread].start(uses_[i], node.item);
+  if (!workers_.empty()) {
+    running_ = id;
+    const Status status =
+        workers_[node.thread]->launch({&program(), rank, item_ref(item), item_microbatch(item)}, *this);
+    running_ = 0;
+    if (!status) {
+      error_ = status.error();
+      return;
+    }
+  }
+  schedule(id, now_ + options_.time.kernel(rank, program().kernels[item_ref(item)]));
+}
+
+void World::start_read(NodeId id) {
+  const Node& node = graph_[id];
+  const Use& use = uses_[node.first];
+  slots_[node.thread].start(use, node.item);
+  const unsigned variable = item_ref(program().items[node.item]);
+  double& value = threads_[node.thread].values[variable];
+  const SlotMemory memory = slots_[node.thread].memory(use);
+  value = memory.data == nullptr ? options_.read_value : first_element(memory.dtype, memory.data);
+  complete(id);
+}
+
+void World::start_group(NodeId id) {
+  const Node node = graph_[id];
+  for (EntryId entry = node.first; entry < node.first + node.count; ++entry) {
+    slots_[node.thread].start(entries_[entry].use, entries_[entry].item);
+    entries_[entry].active = true;
+  }
+  for (EntryId entry = node.first; entry < node.first + node.count; ++entry) activate(entry);
+}
+
+void World::activate(EntryId id) {
+  const Entry& entry = entries_[id];
+  const EndpointKind kind = endpoint_of(entry).kind;
+  if (!is_p2p(kind)) {
+    const LinkedEndpoint& linked = linked_->endpoints[entry.route];
+    const std::vector<EntryId> members = collectives_.activate(linked.communicator, linked.position, id);
+    if (!members.empty()) collective(members);
+    return;
+  }
+  transfers_.clear();
+  channels_.activate(static_cast<std::size_t>(routes_[entry.route].channel), id, kind == EndpointKind::kSend,
+                     now_, transfers_);
+  for (const Transfer& transfer : transfers_) deliver(transfer);
+}
+
+// Moves the bytes of a transfer and notes the ends it decides. A buffered send's bytes wait in a copy, since its slot may be
+// released before the receive is there.
+void World::deliver(const Transfer& transfer) {
+  const Entry& send = entries_[transfer.send];
+  const SlotMemory from = slots_[send.thread].memory(send.use);
+  if (transfer.receive == 0) {
+    if (from.data != nullptr) {
+      Memory copy = zeroed_memory(send.bytes);
+      std::memcpy(copy.get(), from.data, static_cast<std::size_t>(send.bytes));
+      buffered_[transfer.send] = std::move(copy);
+    }
+    decided(transfer.send);
+    return;
+  }
+  const Entry& receive = entries_[transfer.receive];
+  compare(send, receive);
+  const SlotMemory to = slots_[receive.thread].memory(receive.use);
+  if (to.data != nullptr) {
+    const auto buffered = buffered_.find(transfer.send);
+    const std::byte* data = send.buffered ? buffered->second.get() : from.data;
+    std::memcpy(to.data, data, static_cast<std::size_t>(std::min(send.bytes, receive.bytes)));
+    if (send.buffered) buffered_.erase(buffered);
+  }
+  if (!send.buffered) decided(transfer.send);
+  decided(transfer.receive);
+}
+
+// A matched pair must agree in size (N23, N24) and, of the same size, in what it carries.
+void World::compare(const Entry& send, const Entry& receive) {
+  const std::uint16_t sent = send.use.slot_class;
+  const std::uint16_t wanted = receive.use.slot_class;
+  const int sent_of = item_microbatch(program().items[send.item]);
+  const int wanted_of = item_microbatch(program().items[receive.item]);
+  const bool size_differs = send.bytes != receive.bytes;
+  if (!size_differs && sent == wanted && sent_of == wanted_of) return;
+  const FindingKind kind = size_differs ? FindingKind::kSizeMismatch : FindingKind::kLabelMismatch;
+  if (!log_.wants(kind)) return;
+  const OperationRef to = log_.operation(receive.thread, receive.item);
+  const OperationRef from = log_.operation(send.thread, send.item);
+  const std::string what =
+      size_differs ? fmt::format("{} bytes", receive.bytes) : slot_text(program(), wanted, wanted_of);
+  const std::string got =
+      size_differs ? fmt::format("{} bytes", send.bytes) : slot_text(program(), sent, sent_of);
+  log_.add(kind, {to, from},
+           fmt::format("{} on rank {} expects {}, but is matched with {} on rank {}, which carries {}",
+                       to.text, to.rank, what, from.text, from.rank, got));
+}
+
+void World::collective(const std::vector<EntryId>& members) {
+  const Entry& first = entries_[members.front()];
+  const Endpoint& endpoint = endpoint_of(first);
+  const LinkedEndpoint& linked = linked_->endpoints[first.route];
+  const Communicator& communicator = linked_->communicators[static_cast<std::size_t>(linked.communicator)];
+  Bytes bytes = first.bytes;
+  bool agreed = true;
+  std::vector<std::byte*> slots;
+  for (const EntryId member : members) {
+    const Entry& entry = entries_[member];
+    bytes = std::min(bytes, entry.bytes);
+    slots.push_back(slots_[entry.thread].memory(entry.use).data);
+    const std::string difference = collective_difference(endpoint, linked.peer, endpoint_of(entry),
+                                                         linked_->endpoints[entry.route].peer);
+    if (difference.empty() || !agreed) continue;
+    agreed = false;
+    if (!log_.wants(FindingKind::kCollectiveMismatch)) continue;
+    const OperationRef a = log_.operation(first.thread, first.item);
+    const OperationRef b = log_.operation(entry.thread, entry.item);
+    log_.add(
+        FindingKind::kCollectiveMismatch, {b, a},
+        fmt::format("{} on rank {} and {} on rank {} are the same call of communicator {}, but differ: {}",
+                    a.text, a.rank, b.text, b.rank, communicator.name, difference));
+  }
+  if (agreed && !workers_.empty()) run_collective(endpoint, linked.peer_position, bytes, slots);
+  const Nanoseconds end = now_ + options_.time.collective(endpoint.kind, communicator.members, bytes);
+  for (const EntryId member : members) {
+    entries_[member].ready = now_;
+    entries_[member].end = end;
+    decided(member);
+  }
+}
+
+// The entry's end is known. The group ends with its last one (N11).
+void World::decided(EntryId id) {
+  const NodeId node = entries_[id].node;
+  graph_[node].end = std::max(graph_[node].end, entries_[id].end);
+  if (--graph_[node].open == 0) schedule(node, graph_[node].end);
+}
+
+void World::complete(NodeId id) {
+  const Node node = graph_[id];
+  switch (node.kind) {
+    case NodeKind::kKernel:
+      if (options_.record_events) record_kernel(node);
+      [[fallthrough]];
+    case NodeKind::kRead:
+      for (std::uint32_t i = node.first; i < node.first + node.count; ++i)
+        slots_[node.thread].finish(uses_[i]);
+      break;
+    case NodeKind::kGroup:
+      if (options_.record_events) record_group(node);
+      for (EntryId e = node.first; e < node.first + node.count; ++e)
+        slots_[node.thread].finish(entries_[e].use);
+      break;
+    case NodeKind::kPoint:
+    case NodeKind::kConnect:
+      break;
+  }
+  if (node.wakes_host) woken_.push_back(node.thread);
+  graph_.complete(id);
+}
+
+void World::record_kernel(const Node& node) {
+  const Item item = program().items[node.item];
+  RunEvent event;
+  event.step = step_;
+  event.rank = program().threads[node.thread].rank;
+  event.label = item_ref(item);
+  event.stream = node.stream;
+  event.microbatch = item_microbatch(item) == kNoMicrobatch ? -1 : item_microbatch(item);
+  event.start = event.ready = node.start;
+  event.end = node.end;
+  threads_[node.thread].events.push_back({event, node.item});
+}
+
+void World::record_group(const Node& node) {
+  for (EntryId id = node.first; id < node.first + node.count; ++id) {
+    const Entry& entry = entries_[id];
+    const Item item = program().items[entry.item];
+    RunEvent event;
+    event.step = step_;
+    event.rank = program().threads[node.thread].rank;
+    event.label = static_cast<std::uint32_t>(program().kernels.size()) + item_ref(item);
+    event.stream = node.stream;
+    event.microbatch = item_microbatch(item) == kNoMicrobatch ? -1 : item_microbatch(item);
+    event.peer = is_p2p(program().endpoints[item_ref(item)].kind) ? linked_->endpoints[entry.route].peer : -1;
+    event.start = node.start;
+    event.ready = entry.ready;
+    event.end = entry.end;
+    threads_[node.thread].events.push_back({event, entry.item});
+  }
+}
+
+void World::end_step(bool completed, RunRecord& record) {
+  if (completed) {
+    for (Slots& slots : slots_) slots.report_leaks();
+    for (const EntryId send : channels_.never_received()) {
+      if (!log_.wants(FindingKind::kUnmatched)) continue;
+      const OperationRef from = log_.operation(entries_[send].thread, entries_[send].item);
+      log_.add(
+          FindingKind::kUnmatched, {from},
+          fmt::format("{} on rank {} completed early, but no receive ever takes it", from.text, from.rank));
+    }
+  }
+  for (ThreadState& thread : threads_) {
+    std::stable_sort(thread.events.begin(), thread.events.end(), [](const EventRow& a, const EventRow& b) {
+      return a.event.start != b.event.start ? a.event.start < b.event.start : a.item < b.item;
+    });
+    for (const EventRow& row : thread.events) record.events.push_back(row.event);
+    record.memory.insert(record.memory.end(), thread.memory.begin(), thread.memory.end());
+    thread.events.clear();
+    thread.memory.clear();
+  }
+}
+
+}  // namespace plumbline::sim
