@@ -1,0 +1,49 @@
+#include "engine/model/init.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "engine/base/rng.h"
+#include "engine/model/precision.h"
+#include "engine/model/tensors.h"
+
+namespace plumbline {
+namespace {
+
+StageParameter fill(const StageSpec& spec, std::string name, at::IntArrayRef shape,
+                    const std::function<double(std::uint64_t)>& value) {
+  const DType dtype = dtype_of(spec.config->train.precision);
+  at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(scalar_type_of(dtype)));
+  std::vector<float> values(static_cast<std::size_t>(tensor.numel()));
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(value(i));
+  narrow(values.data(), dtype, tensor.data_ptr(), values.size());
+  tensor.requires_grad_(true);
+  StageParameter parameter;
+  parameter.name = std::move(name);
+  parameter.value = std::move(tensor);
+  return parameter;
+}
+
+}  // namespace
+
+StageParameter normal_parameter(const StageSpec& spec, std::string name, at::IntArrayRef shape, double std) {
+  const CounterRng rng(spec.config->train.seed, name);
+  return fill(spec, std::move(name), shape, [&](std::uint64_t i) { return std == 0.0 ? 0.0 : std * rng.normal(i); });
+}
+
+StageParameter constant_parameter(const StageSpec& spec, std::string name, at::IntArrayRef shape, double value) {
+  return fill(spec, std::move(name), shape, [value](std::uint64_t) { return value; });
+}
+
+LayerRange layers_of_stage(int layers, int stage, int stages) {
+  const int each = layers / stages;
+  const int more = layers % stages;
+  const int begin = stage * each + std::min(stage, more);
+  return {begin, begin + each + (stage < more ? 1 : 0)};
+}
+
+}  // namespace plumbline
