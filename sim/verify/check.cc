@@ -1,0 +1,207 @@
+#include "sim/verify/check.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "engine/base/hash.h"
+#include "sim/nccl_model.h"
+#include "sim/simulator.h"
+#include "sim/verify/agreement.h"
+#include "sim/verify/cold.h"
+#include "sim/verify/host_pass.h"
+#include "sim/verify/matching.h"
+#include "sim/verify/progress.h"
+#include "sim/verify/timing.h"
+#include "sim/verify/witness.h"
+#include "sim/verify/world.h"
+
+namespace plumbline {
+namespace verify {
+namespace {
+
+bool same(const Finding& a, const Finding& b) {
+  return a.kind == b.kind && a.why == b.why && a.operations.size() == b.operations.size() &&
+         std::equal(a.operations.begin(), a.operations.end(), b.operations.begin(),
+                    [](const OperationRef& x, const OperationRef& y) { return x.rank == y.rank && x.item == y.item; });
+}
+
+void merge(std::vector<Finding>& into, std::vector<Finding> more) {
+  for (Finding& finding : more) {
+    const auto is = [&](const Finding& f) { return same(f, finding); };
+    if (std::none_of(into.begin(), into.end(), is)) into.push_back(std::move(finding));
+  }
+}
+
+class Check {
+ public:
+  Check(const LinkedProgram& linked, const CheckOptions& options)
+      : linked_(linked), program_(*linked.program), options_(options), world_(make_world(linked)) {}
+
+  Result<Verdict> run() {
+    verdict_.program = program_.name;
+    hosts();
+    merge(verdict_.findings, check_agreement(world_, facts_of_));
+    memory_limit();
+    certification_.mode = certification_model().name();
+    default_.mode = default_model().name();
+    PL_TRY(modes());
+    verdict_.modes = {std::move(certification_), std::move(default_)};
+    return std::move(verdict_);
+  }
+
+ private:
+  // One host pass a distinct range of items; ranks that share it share its facts.
+  void hosts() {
+    HostPass pass(world_);
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> known;
+    std::vector<std::size_t> which;
+    for (std::size_t t = 0; t < world_.threads(); ++t) {
+      const Thread& thread = program_.threads[t];
+      const auto [at, fresh] = known.try_emplace({thread.begin, thread.end}, facts_.size());
+      if (fresh) facts_.push_back(pass.run(t));
+      which.push_back(at->second);
+    }
+    Hasher trace;
+    for (std::size_t t = 0; t < world_.threads(); ++t) {
+      RangeFacts& facts = facts_[which[t]];
+      facts_of_.push_back(&facts);
+      verdict_.operations += facts.operations;
+      verdict_.memory.push_back(facts.memory);
+      trace.i64(program_.threads[t].rank);
+      trace.u64(facts.hash);
+    }
+    verdict_.trace_hash = trace.digest();
+    for (RangeFacts& facts : facts_) {
+      streams_ = std::max(streams_, facts.streams);
+      two_arms_ = two_arms_ || !facts.decisions.empty();
+      arms_connect_ = arms_connect_ || !same_uses(facts);
+      verdict_.findings.insert(verdict_.findings.end(), std::make_move_iterator(facts.findings.begin()),
+                               std::make_move_iterator(facts.findings.end()));
+    }
+  }
+
+  static bool same_uses(const RangeFacts& facts) {
+    const auto& [yes, no] = facts.first_uses;
+    return std::equal(yes.begin(), yes.end(), no.begin(), no.end(),
+                      [](const FirstUse& a, const FirstUse& b) { return a.item == b.item && a.need == b.need; });
+  }
+
+  void memory_limit() {
+    if (options_.memory_limit <= 0) return;
+    for (std::size_t t = 0; t < verdict_.memory.size(); ++t) {
+      const RankMemory& memory = verdict_.memory[t];
+      if (memory.peak <= options_.memory_limit) continue;
+      Finding finding;
+      finding.kind = FindingKind::kMemoryLimit;
+      finding.operations.push_back(world_.operation(
+          t, memory.peak_item < 0 ? kNone32 : static_cast<std::uint32_t>(memory.peak_item)));
+      finding.why = fmt::format("rank {} needs {} at its peak, the limit is {}", t, format_bytes(memory.peak),
+                                format_bytes(options_.memory_limit));
+      verdict_.findings.push_back(std::move(finding));
+    }
+  }
+
+  Progress fresh_progress() const {
+    std::optional<Timing> timing;
+    if (options_.makespan) timing.emplace(world_, options_.time, streams_);
+    return Progress(world_, std::move(timing));
+  }
+
+  // Arm yes first, so that what is left in `certification_` and `default_` at the end are the times of arm no: the one
+  // without overflow, which simulate() takes too.
+  Status modes() {
+    if (!two_arms_) return walk(Arm::kNo, fresh_progress(), started(Arm::kNo));
+    if (arms_connect_) {
+      PL_TRY(walk(Arm::kYes, fresh_progress(), started(Arm::kYes)));
+      return walk(Arm::kNo, fresh_progress(), started(Arm::kNo));
+    }
+    Progress progress = fresh_progress();
+    ColdConnect cold = started(Arm::kNo);
+    progress.run(Arm::kNone, cold);
+    PL_TRY(walk(Arm::kYes, progress, cold));
+    return walk(Arm::kNo, std::move(progress), std::move(cold));
+  }
+
+  ColdConnect started(Arm arm) const {
+    ColdConnect cold(world_, facts_of_, arm);
+    cold.start();
+    return cold;
+  }
+
+  Status walk(Arm arm, Progress progress, ColdConnect cold) {
+    progress.run(arm, cold);
+    const bool completed = progress.completed();
+    if (!completed || progress.mismatched()) merge(verdict_.findings, explain_matching(world_, arm));
+    merge(certification_.findings, cold.findings());
+    if (!completed) {
+      certification_.completes = false;
+      merge(certification_.findings, {witness(world_, progress, cold, arm)});
+      return simulate_default(arm);
+    }
+    const Lanes makespan = progress.makespan();
+    certification_.makespan = makespan[0];
+    default_.makespan = makespan[1];
+    if (options_.makespan && cold.entangled()) return certification_makespan(arm);
+    return {};
+  }
+
+  Result<SimStep> simulated(const NcclModel& model, Arm arm) const {
+    SimOptions options;
+    options.model = model;
+    options.time = options_.time;
+    options.record_events = false;
+    options.record_memory = false;
+    options.read_value = arm == Arm::kYes ? 1.0 : 0.0;
+    RunRecord record;
+    return Simulator(linked_, options).run_step(0, record);
+  }
+
+  Status simulate_default(Arm arm) {
+    Result<SimStep> step = simulated(default_model(), arm);
+    if (!step) return tl::unexpected(step.error());
+    if (step->completed) {
+      default_.makespan = step->end - step->begin;
+      return {};
+    }
+    default_.completes = false;
+    for (Finding& finding : step->findings) {
+      if (finding.kind == FindingKind::kDeadlock) merge(default_.findings, {std::move(finding)});
+    }
+    return {};
+  }
+
+  // Where hosts wait for devices before they connect, a device's times depend on when others' hosts get there, which one
+  // cursor a rank does not tell.
+  Status certification_makespan(Arm arm) {
+    const Result<SimStep> step = simulated(certification_model(), arm);
+    if (!step) return tl::unexpected(step.error());
+    certification_.makespan = step->end - step->begin;
+    return {};
+  }
+
+  const LinkedProgram& linked_;
+  const Program& program_;
+  const CheckOptions& options_;
+  CheckWorld world_;
+  std::vector<RangeFacts> facts_;
+  std::vector<const RangeFacts*> facts_of_;
+  int streams_ = 1;
+  bool two_arms_ = false;
+  bool arms_connect_ = false;
+  Verdict verdict_;
+  ModeVerdict certification_, default_;
+};
+
+}  // namespace
+}  // namespace verify
+
+Result<Verdict> check_program(const LinkedProgram& linked, const CheckOptions& options) {
+  return verify::Check(linked, options).run();
+}
+
+}  // namespace plumbline

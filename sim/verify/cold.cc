@@ -1,0 +1,220 @@
+#include "sim/verify/cold.h"
+
+#include <algorithm>
+#include <bit>
+
+#include <fmt/format.h>
+
+namespace plumbline::verify {
+namespace {
+
+constexpr std::uint8_t kSends = 1;
+constexpr std::uint8_t kReceives = 2;
+constexpr std::uint8_t kCrossWireTold = 4;  // in connected_
+
+std::uint8_t mirror(std::uint8_t content) {
+  return static_cast<std::uint8_t>((content & kSends) << 1 | (content & kReceives) >> 1);
+}
+
+}  // namespace
+
+ColdConnect::ColdConnect(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of, Arm arm)
+    : world_(&world),
+      states_(world.threads()),
+      notes_(world.links.size() * 4),
+      boxes_(world.links.size() * 2),
+      connected_(world.links.size()) {
+  for (std::uint32_t t = 0; t < world.threads(); ++t) {
+    states_[t].step = static_cast<std::uint32_t>(steps_.size());
+    states_[t].device = world.program->threads[t].begin;
+    add_steps(t, *facts_of[t], arm);
+    states_[t].end = static_cast<std::uint32_t>(steps_.size());
+  }
+}
+
+// Directions that are new, one group after the other.
+void ColdConnect::add_steps(std::uint32_t thread, const RangeFacts& facts, Arm arm) {
+  std::vector<Step> fresh;
+  for (const FirstUse& use : facts.first_uses[arm == Arm::kNo ? 1 : 0]) {
+    if (!fresh.empty() && fresh.front().group != use.group) add_group(thread, fresh);
+    const Port& port = world_->port(thread, item_ref(world_->program->items[use.item]));
+    const bool sends = port.kind == EndpointKind::kSend;
+    const std::uint8_t side = sends ? 1 : 2;
+    if (world_->links[port.link].distance == 0 || (connected_[port.link] & side) != 0) continue;
+    connected_[port.link] = static_cast<std::uint8_t>(connected_[port.link] | side);
+    Step step;
+    step.item = use.item;
+    step.group = use.group;
+    step.need = use.need;
+    (sends ? step.send : step.receive) = port.link;
+    entangled_ = entangled_ || use.need != 0;
+    fresh.push_back(step);
+  }
+  if (!fresh.empty()) add_group(thread, fresh);
+}
+
+// Both passes of each communicator, by distance; a send and a receive of one distance are one step.
+void ColdConnect::add_group(std::uint32_t thread, std::vector<Step>& fresh) {
+  const Program& program = *world_->program;
+  const auto key = [&](const Step& step) {
+    const std::uint32_t communicator = world_->port(thread, item_ref(program.items[step.item])).communicator;
+    return std::pair(communicator, world_->links[step.send != kNone32 ? step.send : step.receive].distance);
+  };
+  std::stable_sort(fresh.begin(), fresh.end(), [&](const Step& a, const Step& b) { return key(a) < key(b); });
+  std::vector<Step> merged;
+  for (const Step& step : fresh) {
+    if (merged.empty() || key(merged.back()) != key(step)) {
+      merged.push_back(step);
+    } else if (step.send != kNone32) {
+      merged.back().send = step.send;
+    } else {
+      merged.back().receive = step.receive;
+    }
+  }
+  for (std::size_t first = 0; first < merged.size();) {
+    std::size_t last = first;
+    while (last < merged.size() && key(merged[last]).first == key(merged[first]).first) ++last;
+    for (std::uint8_t pass = 0; pass < 2; ++pass) {
+      for (std::size_t i = first; i < last; ++i) {
+        steps_.push_back(merged[i]);
+        steps_.back().pass = pass;
+      }
+    }
+    first = last;
+  }
+  fresh.clear();
+}
+
+void ColdConnect::post(std::uint32_t thread, const Step& step) {
+  const auto wake = [&](std::uint32_t other) {
+    if (other != thread) work_.push_back(other);
+  };
+  if (mirrored(step)) {
+    const std::uint32_t out = outgoing(step);
+    MirrorBox& box = boxes_[out * 2 + step.pass];
+    const unsigned content = (step.send != kNone32 ? kSends : 0u) | (step.receive != kNone32 ? kReceives : 0u);
+    if (box.posted < box.content.size()) box.content[box.posted++] = static_cast<std::uint8_t>(content);
+    wake(step.send != kNone32 ? world_->links[step.send].destination : world_->links[step.receive].source);
+    return;
+  }
+  if (step.send != kNone32) {
+    note(step.send, true, step.pass) = 1;
+    wake(world_->links[step.send].destination);
+  }
+  if (step.receive != kNone32) {
+    note(step.receive, false, step.pass) = 1;
+    wake(world_->links[step.receive].source);
+  }
+}
+
+bool ColdConnect::arrived(const Step& step) const {
+  if (mirrored(step)) {
+    const MirrorBox& box = boxes_[(outgoing(step) ^ 1u) * 2 + step.pass];
+    return box.taken < box.posted;
+  }
+  return (step.send == kNone32 || notes_[note_index(step.send, false, step.pass)] != 0) &&
+         (step.receive == kNone32 || notes_[note_index(step.receive, true, step.pass)] != 0);
+}
+
+void ColdConnect::take_mirrored(std::uint32_t thread, const Step& step) {
+  MirrorBox& box = boxes_[(outgoing(step) ^ 1u) * 2 + step.pass];
+  const std::uint8_t theirs = box.content[box.taken++];
+  const unsigned content = (step.send != kNone32 ? kSends : 0u) | (step.receive != kNone32 ? kReceives : 0u);
+  const auto own = static_cast<std::uint8_t>(content);
+  if (mirror(theirs) == own) return;
+  const bool truncated = std::popcount(theirs) != std::popcount(own);
+  states_[thread].halted = truncated;
+  const std::uint32_t peer = step.send != kNone32 ? world_->links[step.send].destination : world_->links[step.receive].source;
+  const auto directions = [](std::uint8_t c) { return c == kSends ? "sends" : c == kReceives ? "receives" : "sends and receives"; };
+  // Each pass and each end would tell the same again.
+  std::uint8_t& told = connected_[outgoing(step) & ~1u];
+  if ((told & kCrossWireTold) != 0) return;
+  told = static_cast<std::uint8_t>(told | kCrossWireTold);
+  Finding finding;
+  finding.kind = FindingKind::kCrossWired;
+  finding.operations.push_back(world_->operation(thread, step.item));
+  finding.why = fmt::format("on first use rank {} sets up a connection that {} while rank {} sets up one that {}; in one "
+                            "message both must mirror each other{}",
+                            thread, directions(own), peer, directions(theirs),
+                            truncated ? ", and messages of different length end in an internal error" : "");
+  findings_.push_back(std::move(finding));
+}
+
+bool ColdConnect::run_step(std::uint32_t thread, const Step& step) {
+  State& state = states_[thread];
+  if (!state.posted) {
+    if (step.need > state.device) return false;
+    post(thread, step);
+    state.posted = true;
+  }
+  if (!arrived(step)) return false;
+  if (mirrored(step)) take_mirrored(thread, step);
+  if (states_[thread].halted) return false;
+  state.posted = false;
+  ++state.step;
+  return true;
+}
+
+void ColdConnect::host(std::uint32_t thread) {
+  State& state = states_[thread];
+  while (!state.halted && state.step < state.end && run_step(thread, steps_[state.step])) {
+  }
+  update_stop(thread);
+}
+
+void ColdConnect::update_stop(std::uint32_t thread) {
+  State& state = states_[thread];
+  std::uint32_t stop = kNone32;
+  if (state.step < state.end) {
+    const Step& step = steps_[state.step];
+    stop = !state.posted && !state.halted && step.need > state.device ? step.need : step.group;
+  }
+  if (stop == state.stop) return;
+  state.stop = stop;
+  changed_.push_back(thread);
+}
+
+void ColdConnect::start() {
+  changed_.clear();
+  for (std::uint32_t t = static_cast<std::uint32_t>(states_.size()); t-- > 0;) work_.push_back(t);
+  while (!work_.empty()) {
+    const std::uint32_t next = work_.back();
+    work_.pop_back();
+    host(next);
+  }
+}
+
+void ColdConnect::advance(std::uint32_t thread, std::uint32_t device) {
+  changed_.clear();
+  states_[thread].device = device;
+  work_.push_back(thread);
+  while (!work_.empty()) {
+    const std::uint32_t next = work_.back();
+    work_.pop_back();
+    host(next);
+  }
+}
+
+ColdConnect::Blocked ColdConnect::blocked(std::uint32_t thread) const {
+  Blocked out;
+  const State& state = states_[thread];
+  if (state.step == state.end) return out;
+  const Step& step = steps_[state.step];
+  out.item = step.item;
+  out.halted = state.halted;
+  if (state.halted) return out;
+  if (!state.posted) {
+    out.need = step.need;
+    return out;
+  }
+  if (step.send != kNone32 && (mirrored(step) || notes_[note_index(step.send, false, step.pass)] == 0)) {
+    out.peers.push_back(world_->links[step.send].destination);
+  }
+  if (step.receive != kNone32 && (mirrored(step) || notes_[note_index(step.receive, true, step.pass)] == 0)) {
+    const std::uint32_t peer = world_->links[step.receive].source;
+    if (out.peers.empty() || out.peers.back() != peer) out.peers.push_back(peer);
+  }
+  return out;
+}
+
+}  // namespace plumbline::verify

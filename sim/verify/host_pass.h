@@ -1,0 +1,56 @@
+// Host pass: one walk over a rank's items in host order, without looking at other ranks. It settles the buffer rules (write
+// before read, no read after release, no second write while live, releases after the last reader, no leaks), memory, the
+// trace hash, and what the other passes need to know ahead: where a connection is used for the first time, which group the
+// host has waited for by then, and what each decision rests on. Ranks that share a range of items share the result.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sim/verdict.h"
+#include "sim/verify/world.h"
+
+namespace plumbline::verify {
+
+// First use of a p2p endpoint in an arm.
+struct FirstUse {
+  std::uint32_t item = 0;
+  std::uint32_t group = 0;  // first item of its group
+  std::uint32_t need = 0;   // the host gets there once this group is complete: index of its last item + 1; 0: none
+};
+
+struct Decision {
+  std::uint32_t item = 0;
+  std::uint32_t writer = kNone32;  // the item that wrote the variable's slot last
+};
+
+struct RangeFacts {
+  std::vector<Finding> findings;
+  RankMemory memory;
+  std::uint64_t hash = 0;
+  std::int64_t operations = 0;
+  std::array<std::vector<FirstUse>, 2> first_uses;  // arm yes, arm no; host order
+  std::vector<Decision> decisions;
+  std::vector<std::uint32_t> armed;  // items: first use of each endpoint inside an arm
+  int streams = 1;                   // one more than the highest stream named
+};
+
+struct HostTables;
+
+class HostPass {
+ public:
+  explicit HostPass(const CheckWorld& world);
+  ~HostPass();
+  HostPass(const HostPass&) = delete;
+  HostPass& operator=(const HostPass&) = delete;
+
+  // Items of this thread; findings name its rank.
+  RangeFacts run(std::size_t thread);
+
+ private:
+  std::unique_ptr<HostTables> tables_;
+};
+
+}  // namespace plumbline::verify

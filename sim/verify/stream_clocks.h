@@ -1,0 +1,88 @@
+// StreamClocks: what one rank's streams and its host know to be complete, as vector clocks over item positions. Row s says
+// for each stream up to which of its items everything is complete before work enqueued on s from now on starts; the row
+// after the streams' is the host's. The column after the streams' is the last communication group among them, which is
+// all that matters in strict host order, where groups complete one after another.
+//
+// Positions are item indices + 1, so that 0 means "nothing".
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace plumbline::verify {
+
+class StreamClocks {
+ public:
+  explicit StreamClocks(int streams)
+      : streams_(streams), width_(static_cast<std::size_t>(streams) + 1), rows_(width_ * width_) {}
+
+  int streams() const { return streams_; }
+  int host() const { return streams_; }
+  std::size_t width() const { return width_; }
+
+  void enqueue(int stream, std::uint32_t position) { at(stream, stream) = position; }
+  void enqueue_group(int stream, std::uint32_t position) {
+    at(stream, stream) = position;
+    at(stream, streams_) = position;
+  }
+  // Work of `stream` at `position` is complete before what is enqueued on `actor` next.
+  bool ordered(int actor, int stream, std::uint32_t position) const { return at(actor, stream) >= position; }
+
+  void join(int waiter, int stream) { join(waiter, row(stream)); }
+  void join(int waiter, const std::uint32_t* row_of_clock) {
+    std::uint32_t* own = &rows_[static_cast<std::size_t>(waiter) * width_];
+    for (std::size_t i = 0; i < width_; ++i) own[i] = own[i] < row_of_clock[i] ? row_of_clock[i] : own[i];
+  }
+  // The waiter waits for one group, not for what its stream was given later. What the stream knew by then is forgotten
+  // unless the group is its last work, so that the answer errs towards "not ordered".
+  void join_group(int waiter, int stream, std::uint32_t position) {
+    if (at(stream, stream) == position) return join(waiter, stream);
+    for (const int column : {stream, streams_}) {
+      if (at(waiter, column) < position) at(waiter, column) = position;
+    }
+  }
+  // The host waits: whatever it enqueues later, on any stream, comes after.
+  void host_join(const std::uint32_t* row_of_clock) {
+    join(host(), row_of_clock);
+    for (int s = 0; s < streams_; ++s) join(s, host());
+  }
+  void host_join(int stream) { host_join(row(stream)); }
+  void host_join_group(int stream, std::uint32_t position) {
+    join_group(host(), stream, position);
+    for (int s = 0; s < streams_; ++s) join(s, host());
+  }
+
+  const std::uint32_t* row(int stream) const { return &rows_[static_cast<std::size_t>(stream) * width_]; }
+  // The last group the host has waited for; 0: none.
+  std::uint32_t host_group() const { return at(host(), streams_); }
+
+ private:
+  std::uint32_t& at(int row, int column) {
+    return rows_[static_cast<std::size_t>(row) * width_ + static_cast<std::size_t>(column)];
+  }
+  std::uint32_t at(int row, int column) const {
+    return rows_[static_cast<std::size_t>(row) * width_ + static_cast<std::size_t>(column)];
+  }
+
+  int streams_;
+  std::size_t width_;
+  std::vector<std::uint32_t> rows_;
+};
+
+// Saved rows in first-in-first-out order: the kept handles of one queue.
+class ClockQueue {
+ public:
+  void push(const std::uint32_t* row, std::size_t width) { rows_.insert(rows_.end(), row, row + width); }
+  // The oldest row, or null when the queue is empty. Valid until the next push.
+  const std::uint32_t* pop(std::size_t width) {
+    if (head_ + width > rows_.size()) return nullptr;
+    head_ += width;
+    return rows_.data() + head_ - width;
+  }
+
+ private:
+  std::vector<std::uint32_t> rows_;
+  std::size_t head_ = 0;
+};
+
+}  // namespace plumbline::verify

@@ -1,0 +1,110 @@
+#include "sim/verify/timing.h"
+
+#include "engine/base/assert.h"
+
+namespace plumbline::verify {
+
+Timing::Timing(const CheckWorld& world, const TimeModel& model, int streams)
+    : world_(&world),
+      model_(model),
+      streams_(static_cast<std::size_t>(streams)),
+      durations_(std::make_shared<Durations>()),
+      tails_(world.threads() * streams_),
+      events_(world.threads() * world.program->events.size()),
+      kept_(world.threads()) {
+  const Program& program = *world.program;
+  const std::size_t cells = std::max<std::size_t>(world.threads() * program.kernels.size(), 1);
+  durations_->kernels.reset(static_cast<Nanoseconds*>(std::calloc(cells, sizeof(Nanoseconds))));
+  PL_ASSERT_MSG(durations_->kernels != nullptr, "out of memory");
+  // A collective costs the same for all its members; computed once, by the first.
+  std::map<std::pair<std::uint32_t, std::uint32_t>, Nanoseconds> collectives;
+  durations_->ports.resize(world.ports.size());
+  for (std::size_t t = 0; t < world.threads(); ++t) {
+    const LinkedProgram::Window& window = world.linked->windows[t];
+    for (std::uint32_t i = 0; i < window.count; ++i) {
+      const Port& port = world.ports[window.base + i];
+      if (port.member == kNone32) continue;
+      const Endpoint& endpoint = program.endpoints[window.first + i];
+      Nanoseconds& duration = durations_->ports[window.base + i];
+      if (is_p2p(port.kind)) {
+        const Link& link = world.links[port.link];
+        duration = model.message(static_cast<Rank>(link.source), static_cast<Rank>(link.destination), endpoint.bytes);
+        continue;
+      }
+      const auto [at, fresh] = collectives.try_emplace({port.communicator, port.key}, 0);
+      if (fresh) at->second = model.collective(port.kind, world.linked->communicators[port.communicator].members, endpoint.bytes);
+      duration = at->second;
+    }
+  }
+}
+
+void Timing::step(std::uint32_t thread, Item item, Lanes& host) {
+  switch (item_op(item)) {
+    case ItemOp::kWait: return wait_handles(thread, item, host);
+    case ItemOp::kWaitSlot: {
+      const auto found = kept_[thread].slots.find(slot_key(item_ref(item), item_microbatch(item)));
+      if (found != kept_[thread].slots.end()) waited(thread, item, found->second, host);
+      return;
+    }
+    case ItemOp::kRecord:
+      events_[thread * world_->program->events.size() + item_ref(item)] = tails_[stream_index(thread, item_stream(item))];
+      return;
+    case ItemOp::kWaitEvent:
+      raise(tails_[stream_index(thread, item_stream(item))], events_[thread * world_->program->events.size() + item_ref(item)]);
+      return;
+    case ItemOp::kSyncEvent: return raise(host, events_[thread * world_->program->events.size() + item_ref(item)]);
+    case ItemOp::kSyncStream: return raise(host, tails_[stream_index(thread, item_stream(item))]);
+    case ItemOp::kSyncDevice:
+      for (std::size_t s = 0; s < streams_; ++s) raise(host, tails_[stream_index(thread, static_cast<int>(s))]);
+      return;
+    case ItemOp::kRead: return raise(host, tails_[stream_index(thread, kComputeStream)]);
+    default: return;
+  }
+}
+
+void Timing::waited(std::uint32_t thread, Item item, const Lanes& until, Lanes& host) {
+  raise((item_flags(item) & kHostWaits) != 0 ? host : tails_[stream_index(thread, kComputeStream)], until);
+}
+
+void Timing::wait_handles(std::uint32_t thread, Item item, Lanes& host) {
+  Kept& kept = kept_[thread];
+  const std::size_t queue = item_ref(item);
+  if (queue >= kept.queues.size()) return;  // the host pass reports it
+  for (unsigned i = 0; i < item_aux(item) && kept.heads[queue] < kept.queues[queue].size(); ++i) {
+    waited(thread, item, kept.queues[queue][kept.heads[queue]++], host);
+  }
+}
+
+void Timing::group_end(std::uint32_t thread, std::uint32_t first, std::uint32_t end, const Lanes& finish, Lanes& host) {
+  const Program& program = *world_->program;
+  const Item last = program.items[end - 1];
+  const unsigned flags = item_flags(last);
+  tails_[stream_index(thread, item_stream(last))] = finish;
+  if ((flags & kComputeWaits) != 0) raise(tails_[stream_index(thread, kComputeStream)], finish);
+  if ((flags & kHandle) != 0) {
+    Kept& kept = kept_[thread];
+    const auto queue = static_cast<std::size_t>(item_queue(last));
+    if (queue == static_cast<std::size_t>(kSlotQueue)) {
+      for (std::uint32_t i = first; i < end; ++i) {
+        const Item item = program.items[i];
+        const Endpoint& endpoint = program.endpoints[item_ref(item)];
+        if (endpoint.kind != EndpointKind::kSend) kept.slots[slot_key(endpoint.slot, item_microbatch(item))] = finish;
+      }
+    } else {
+      if (kept.queues.size() <= queue) {
+        kept.queues.resize(queue + 1);
+        kept.heads.resize(queue + 1);
+      }
+      kept.queues[queue].push_back(finish);
+    }
+  }
+  if ((flags & kHostWaits) != 0) raise(host, finish);
+}
+
+Lanes Timing::end() const {
+  Lanes end{};
+  for (const Lanes& tail : tails_) raise(end, tail);
+  return end;
+}
+
+}  // namespace plumbline::verify

@@ -1,0 +1,92 @@
+// Timing: virtual times of one traversal in both lanes. A kernel starts when its stream is free and the host has enqueued
+// it; a group when, besides, what it waits for is over; a message or collective takes its duration from the moment all its
+// ends are active. Host operations take no time, and a host waits for what its items say.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "engine/runtime/time_model.h"
+#include "sim/verify/world.h"
+
+namespace plumbline::verify {
+
+constexpr int kLanes = 2;
+using Lanes = std::array<Nanoseconds, kLanes>;
+
+inline void raise(Lanes& value, const Lanes& to) {
+  for (std::size_t i = 0; i < kLanes; ++i) value[i] = std::max(value[i], to[i]);
+}
+
+class Timing {
+ public:
+  Timing(const CheckWorld& world, const TimeModel& model, int streams);
+
+  void launch(std::uint32_t thread, Item item, const Lanes& host) {
+    const unsigned kernel = item_ref(item);
+    Lanes& tail = tails_[stream_index(thread, item_stream(item))];
+    const Nanoseconds cost = kernel_cost(thread, kernel);
+    for (std::size_t i = 0; i < kLanes; ++i) tail[i] = std::max(tail[i], host[i]) + cost;
+  }
+
+  // Waits, records and reads; moves `host` where the host waits.
+  void step(std::uint32_t thread, Item item, Lanes& host);
+
+  // Earliest start of a group whose last item is `last`.
+  Lanes group_begin(std::uint32_t thread, Item last, const Lanes& host) const {
+    Lanes begin = host;
+    raise(begin, tails_[stream_index(thread, item_stream(last))]);
+    if ((item_flags(last) & kAfterCompute) != 0) raise(begin, tails_[stream_index(thread, kComputeStream)]);
+    return begin;
+  }
+  void group_end(std::uint32_t thread, std::uint32_t first, std::uint32_t end, const Lanes& finish, Lanes& host);
+
+  Nanoseconds duration(const Port& port) const { return durations_->ports[static_cast<std::size_t>(&port - world_->ports.data())]; }
+
+  // When everything enqueued so far is over on all threads; `hosts` by thread come in through raise().
+  Lanes end() const;
+
+ private:
+  struct FreeDeleter {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+  struct Durations {
+    std::vector<Nanoseconds> ports;  // parallel to CheckWorld::ports
+    // Thread by kernel, cost + 1, 0 when not asked yet. Mostly untouched, hence from calloc, which does not touch it.
+    std::unique_ptr<Nanoseconds[], FreeDeleter> kernels;
+  };
+  struct Kept {
+    std::vector<std::vector<Lanes>> queues;
+    std::vector<std::size_t> heads;
+    std::map<std::uint64_t, Lanes> slots;  // kSlotQueue: end of the operation that filled the slot
+  };
+
+  std::size_t stream_index(std::uint32_t thread, int stream) const {
+    return static_cast<std::size_t>(thread) * streams_ + static_cast<std::size_t>(stream);
+  }
+  Nanoseconds kernel_cost(std::uint32_t thread, unsigned kernel) {
+    Nanoseconds& cost = durations_->kernels[static_cast<std::size_t>(thread) * world_->program->kernels.size() + kernel];
+    if (cost == 0) cost = model_.kernel(static_cast<Rank>(thread), world_->program->kernels[kernel]) + 1;
+    return cost - 1;
+  }
+  void wait_handles(std::uint32_t thread, Item item, Lanes& host);
+  void waited(std::uint32_t thread, Item item, const Lanes& until, Lanes& host);
+  static std::uint64_t slot_key(unsigned slot_class, int microbatch) {
+    return std::uint64_t{slot_class} << 20 | static_cast<std::uint32_t>(microbatch);
+  }
+
+  const CheckWorld* world_;
+  TimeModel model_;
+  std::size_t streams_;
+  std::shared_ptr<Durations> durations_;
+  std::vector<Lanes> tails_;      // thread by stream
+  std::vector<Lanes> events_;     // thread by event
+  std::vector<Kept> kept_;        // by thread
+};
+
+}  // namespace plumbline::verify

@@ -1,0 +1,91 @@
+// Checker against simulator: the certification verdict of one traversal is the one of a simulation in that mode, the
+// default verdict the one of a simulation in the default mode, and what certifies completes by default.
+#include <gtest/gtest.h>
+#include <rapidcheck/gtest.h>
+
+#include "engine/program/text.h"
+#include "sim/simulator.h"
+#include "tests/sim/verify/random_program.h"
+
+namespace plumbline::test {
+namespace {
+
+// Different times everywhere, so that equal makespans mean equal orders.
+TimeModel uneven_times() {
+  RunConfig config;
+  config.time.forward = {700};
+  config.time.link = {13, 1e9};
+  config.time.links[{0, 1}] = {29, 2e9};
+  return TimeModel(config);
+}
+
+bool has(const ModeVerdict& mode, FindingKind kind) { return count(mode.findings, kind) > 0; }
+
+struct Tally {
+  int certified = 0, cold_only = 0, dead = 0, crossed = 0, mismatched = 0;
+};
+
+// Empty: checker and simulator agree.
+std::string disagreement(const Program& program, Tally& tally) {
+  const auto linked = link_program(program);
+  if (!linked) return linked.error().text();
+  CheckOptions options;
+  options.time = uneven_times();
+  const auto verdict = check_program(*linked, options);
+  if (!verdict) return verdict.error().text();
+  const ModeVerdict& certification = verdict->modes[0];
+  const ModeVerdict& by_default = verdict->modes[1];
+  const auto strict = simulate(*linked, certification_model(), options.time);
+  const auto free = simulate(*linked, default_model(), options.time);
+  if (!strict) return strict.error().text();
+  if (!free) return free.error().text();
+  const auto differ = [&](const char* what) {
+    return std::string(what) + "\n" + words(*verdict) + print_program(program);
+  };
+  if (certification.completes != strict->completes) return differ("certification verdict");
+  if (by_default.completes != free->completes) return differ("default verdict");
+  if (certification.completes && !by_default.completes) return differ("certified, but not by default");
+  if (has(certification, FindingKind::kCrossWired) != has(*strict, FindingKind::kCrossWired)) return differ("cross-wiring");
+  if (certification.makespan != strict->makespan) {
+    return differ(fmt::format("certification makespan {} {}", certification.makespan, strict->makespan).c_str());
+  }
+  if (by_default.makespan != free->makespan) {
+    return differ(fmt::format("default makespan {} {}", by_default.makespan, free->makespan).c_str());
+  }
+  // What the simulator sees while it executes, the checker knows too; it also knows what execution never reaches.
+  for (const FindingKind kind : {FindingKind::kLabelMismatch, FindingKind::kSizeMismatch, FindingKind::kCollectiveMismatch}) {
+    if (!has(*free, kind)) continue;
+    const bool known = count(verdict->findings, kind) + count(verdict->findings, FindingKind::kUnmatched) > 0;
+    if (!known) return differ("a mismatch is missing");
+    ++tally.mismatched;
+  }
+  tally.certified += certification.completes ? 1 : 0;
+  tally.cold_only += !certification.completes && by_default.completes ? 1 : 0;
+  tally.dead += by_default.completes ? 0 : 1;
+  tally.crossed += has(certification, FindingKind::kCrossWired) ? 1 : 0;
+  return {};
+}
+
+TEST(CheckAgreement, RandomPrograms) {
+  Tally tally;
+  constexpr int kPrograms = 20000;
+  for (int seed = 0; seed < kPrograms; ++seed) {
+    const std::string difference = disagreement(RandomProgram(static_cast<std::uint64_t>(seed)).program(), tally);
+    ASSERT_EQ(difference, "") << "seed " << seed;
+  }
+  // All kinds of outcome occur, or the test would say little.
+  EXPECT_GT(tally.certified, kPrograms / 10);
+  EXPECT_GT(tally.cold_only, kPrograms / 50);
+  EXPECT_GT(tally.dead, kPrograms / 50);
+  EXPECT_GT(tally.crossed, 50);
+  EXPECT_GT(tally.mismatched, 50);
+}
+
+RC_GTEST_PROP(CheckAgreementProperty, AnySeed, (std::uint64_t seed)) {
+  Tally tally;
+  const std::string difference = disagreement(RandomProgram(seed).program(), tally);
+  if (!difference.empty()) RC_FAIL(difference);
+}
+
+}  // namespace
+}  // namespace plumbline::test
