@@ -1,0 +1,74 @@
+// The verdicts recorded beside Megatron's call sequences (tests/oracles/megatron/README.md), in the settings they were made
+// in: `one` = communicator map one, `pair` = map pair, `oneeager` = map one with sends that complete alone; rendezvous
+// otherwise, warm connections, communicators free of each other.
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "engine/program/link.h"
+#include "engine/program/lower.h"
+#include "sim/simulator.h"
+#include "tests/engine/program/config.h"
+#include "tests/support/oracle.h"
+
+namespace plumbline {
+namespace {
+
+std::string verdict_of(const RunConfig& config, const Schedule& schedule, const NcclModel& model) {
+  LowerOptions options;
+  options.tail = StepTail::kSchedule;
+  const auto program = lower(config, schedule, default_sizes(config), options);
+  if (!program) return program.error().text();
+  const auto linked = link_program(*program);
+  if (!linked) return linked.error().text();
+  const auto mode = simulate(*linked, model, TimeModel{});
+  if (!mode) return mode.error().text();
+  if (!mode->completes) return "deadlock";
+  for (const Finding& finding : mode->findings) {
+    if (finding.kind == FindingKind::kLabelMismatch) return "mismatch";
+    if (finding.kind == FindingKind::kUnmatched) return "leftover";
+  }
+  return "ok";
+}
+
+void compare_line(const nlohmann::json& line, std::map<std::string, int>& counts) {
+  const std::string mode = line.at("mode");
+  if (mode != "batch" && mode != "unbatch" && mode != "fwd") return;
+  if (!line.contains("verdict") || line.contains("error")) return;
+  const bool plain = line.at("sched") == "1f1b";
+  const bool seed = line.at("alg") == "seed";
+  const int chunks = line.at("vp").is_null() ? 1 : line.at("vp").get<int>();
+  const int group = line.contains("g") && !line.at("g").is_null() ? line.at("g").get<int>() : 0;
+  const ScheduleKind kind = plain ? ScheduleKind::kOneFOneB : seed ? ScheduleKind::kInterleaved2022 : ScheduleKind::kInterleaved;
+  RunConfig config = test::config_of(kind, line.at("pp"), chunks, line.at("m"), group);
+  config.schedule.p2p = mode == "unbatch" ? P2pStyle::kSeparate : P2pStyle::kBatched;
+  const auto schedule = mode == "fwd" ? evaluation_schedule_of(config) : schedule_of(config);
+  ASSERT_TRUE(schedule.has_value()) << schedule.error().text();
+  NcclModel rendezvous;
+  NcclModel eager;
+  eager.send = SendCompletion::kAlwaysEager;
+  const struct {
+    const char* name;
+    CommMap map;
+    NcclModel model;
+  } settings[] = {{"one", CommMap::kOne, rendezvous}, {"pair", CommMap::kPair, rendezvous}, {"oneeager", CommMap::kOne, eager}};
+  for (const auto& setting : settings) {
+    config.schedule.comm_map = setting.map;
+    const std::string expected = line.at("verdict").at(setting.name);
+    ASSERT_EQ(verdict_of(config, *schedule, setting.model), expected) << setting.name << " " << line.dump().substr(0, 140);
+    ++counts[expected];
+  }
+}
+
+TEST(MegatronVerdicts, EveryRecordedVerdict) {
+  std::map<std::string, int> counts;
+  for (const char* file : {"schedule_ops_1f1b_current", "schedule_ops_seed_2022", "schedule_ops_interleaved_current"}) {
+    test::for_each_line(std::string("oracles/megatron/") + file + ".jsonl.gz",
+                        [&](const nlohmann::json& line) { compare_line(line, counts); });
+  }
+  EXPECT_GT(counts["ok"], 2000);
+  EXPECT_GT(counts["mismatch"], 50);
+}
+
+}  // namespace
+}  // namespace plumbline
