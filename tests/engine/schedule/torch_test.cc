@@ -77,6 +77,30 @@ TEST(Torch, UnrepairedOneForwardOneBackwardIsRefused) {
   EXPECT_EQ(refused, 15);
 }
 
+// Single faults in computations. Upstream's validator accepts every duplicate here; what we accept are other orders that
+// can finish, and all of these its lowering, which runs the order, accepts too.
+TEST(Torch, MutantsAreFoundUnlessTheyCanFinish) {
+  int found = 0;
+  int accepted = 0;
+  test::for_each_line("oracles/torch_pipelining/generated/mutants.jsonl.gz", [&](const json& line) {
+    if (line["level"] != "compute") return;
+    const Result<Schedule> schedule = parse_schedule_csv(csv_of(line["rows"]), "mutant");
+    ASSERT_TRUE(schedule) << schedule.error().text();
+    if (!validate_schedule(*schedule).empty()) {
+      ++found;
+      return;
+    }
+    ++accepted;
+    const std::string kind = line["kind"];
+    const bool other_order = kind.starts_with("swap_two_") || kind.starts_with("reverse_backward_order") ||
+                             kind.starts_with("all_forwards_first");
+    EXPECT_TRUE(other_order) << kind;
+    EXPECT_EQ(line["torch_lower"], "accept") << kind;
+  });
+  EXPECT_EQ(found, 373);
+  EXPECT_EQ(accepted, 29);
+}
+
 TEST(Torch, SameOrderAsOurGenerators) {
   int compared = 0;
   test::for_each_line("oracles/torch_pipelining/generated/schedules_small.jsonl", [&](const json& line) {
