@@ -166,7 +166,7 @@ class RandomProgram {
       const bool last = i + 1 == group.entries.size();
       const unsigned endpoint = group.entries[i].endpoint;
       const unsigned stream = 1u + b_.program().endpoints[group.entries.back().endpoint].family;
-      b_.add(rank, make_item(ItemOp::kOp, group.entries[i].microbatch, last ? group.flags : kMore, endpoint, stream));
+      b_.add(rank, make_item(ItemOp::kOp, group.entries[i].microbatch, last ? group.flags : unsigned{kMore}, endpoint, stream));
     }
   }
 
