@@ -159,6 +159,7 @@ function(plumbline_test name)
   endforeach()
   target_link_libraries(test_${name} PRIVATE
     plumbline_flags plumbline_packages plumbline_zlib GTest::gtest_main GTest::gmock rapidcheck rapidcheck_gtest)
+  target_compile_options(test_${name} PRIVATE -Wno-dangling-else)  # if (...) EXPECT_EQ(...); is fine
   set(label below)
   if(arg_TORCH)
     plumbline_use_torch(test_${name})
