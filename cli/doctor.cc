@@ -17,7 +17,7 @@ namespace {
 
 struct Options {
   bool json = false;
-  std::vector<std::string> require;
+  std::string require;  // comma-separated
 };
 
 std::string json_text(const std::vector<Finding>& findings) {
@@ -48,10 +48,11 @@ void print_findings(const std::vector<Finding>& findings) {
 }
 
 // Exit code 75 for the first required thing that is absent.
-int check_required(const std::vector<Finding>& findings, const std::vector<std::string>& required) {
+int check_required(const std::vector<Finding>& findings, std::string_view required) {
   std::vector<std::string> names;
   for (const Finding& finding : findings) names.push_back(finding.name);
-  for (const std::string& name : required) {
+  if (required.empty()) return kExitHolds;
+  for (const std::string_view name : split(required, ',')) {
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) {
       const std::string near = nearest(name, names);
@@ -70,10 +71,7 @@ int check_required(const std::vector<Finding>& findings, const std::vector<std::
 Run build(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_flag("--json", options->json, "one JSON document");
-  app.add_option("--require", options->require,
-                 "names that must be found, comma-separated; exit code 75 otherwise")
-      ->delimiter(',')
-      ->expected(1);
+  app.add_option("--require", options->require, "names that must be found, comma-separated");
   return [options]() -> int {
     const std::vector<Finding> findings = probe();
     if (options->json) {

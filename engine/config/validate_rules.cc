@@ -20,12 +20,14 @@ int round_up(int value, int step) { return (value + step - 1) / step * step; }
 void check_interleaved(RuleBook& book) {
   ScheduleConfig& s = book.config.schedule;
   const int pp = book.config.parallel.pp;
-  if (s.chunks < 2)
+  if (s.chunks < 2) {
     book.refuse("schedule.chunks", fmt::format("is too few for {}, which needs at least 2", name(s.kind)),
                 "use --vp 2, or --schedule 1f1b");
-  if (pp < 2)
+  }
+  if (pp < 2) {
     book.refuse("parallel.pp", fmt::format("is too few for {}, which needs at least 2 ranks", name(s.kind)),
                 "use --pp 2, or --schedule 1f1b with one chunk");
+  }
 }
 
 // Megatron's rules for the microbatch group: g < pp and g > m are a ValueError, 0 < m mod g < pp leaves
@@ -38,9 +40,10 @@ void check_group_size(RuleBook& book) {
   const int g = s.group_size;
   if (g > s.microbatches) {
     const auto rule = fmt::format("must not exceed schedule.microbatches={}", s.microbatches);
-    if (given)
+    if (given) {
       return book.refuse("schedule.group_size", rule,
                          fmt::format("use at least {} microbatches or a smaller group", g));
+    }
     return book.refuse("schedule.microbatches",
                        fmt::format("must be at least parallel.pp={} in an interleaved schedule", pp),
                        fmt::format("use {}", pp));
@@ -84,8 +87,9 @@ void check_scale(RuleBook& book) {
     book.refuse("loss_scale.initial", fmt::format("must be at least loss_scale.minimum={}", s.minimum),
                 "the usual value is 4294967296 (2^32)");
   }
-  if (!(s.growth_factor > 1.0))
+  if (!(s.growth_factor > 1.0)) {
     book.refuse("loss_scale.growth_factor", "must be above 1", "the usual value is 2");
+  }
   if (!(s.backoff_factor > 0.0 && s.backoff_factor < 1.0)) {
     book.refuse("loss_scale.backoff_factor", "must be between 0 and 1", "the usual value is 0.5");
   }
@@ -192,7 +196,11 @@ void check_schedule(RuleBook& book) {
   const bool of_2022 = s.kind == ScheduleKind::kInterleaved2022;
   if (of_2022 || is_interleaved(book.config)) {
     check_interleaved(book);
-    of_2022 ? check_group_of_2022(book) : check_group_size(book);
+    if (of_2022) {
+      check_group_of_2022(book);
+    } else {
+      check_group_size(book);
+    }
   } else if (s.group_size == 0) {
     s.group_size = pp;
   }
