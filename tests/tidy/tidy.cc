@@ -156,12 +156,14 @@ class Checker {
       at = end + 1;
     }
     line_ = 0;
-    if (number > kMaxLines && !has_long_file_reason(content)) {
+    if (number > kMaxLines && !file_has(content, "// long-file:")) {
       add(std::to_string(number) + " lines, the limit is " + std::to_string(kMaxLines) +
           "; split it, or say why not in a line '// long-file: <reason>'");
     }
-    if (file_.ends_with(".h") && content.find("#pragma once") == std::string_view::npos) {
-      add("header without #pragma once");
+    if (file_.ends_with(".h") && content.find("#pragma once") == std::string_view::npos &&
+        !file_has(content, "// no-guard:")) {
+      add("header without #pragma once; a line '// no-guard: <reason>' excepts one that is included "
+          "repeatedly");
     }
     return std::move(findings_);
   }
@@ -242,10 +244,10 @@ class Checker {
            line.find_first_not_of(' ', at + mark.size()) != std::string_view::npos;
   }
 
-  static bool has_long_file_reason(std::string_view content) {
-    const size_t at = content.find("// long-file:");
+  static bool file_has(std::string_view content, std::string_view mark) {
+    const size_t at = content.find(mark);
     if (at == std::string_view::npos) return false;
-    return line_has(content.substr(at, content.find('\n', at) - at), "// long-file:");
+    return line_has(content.substr(at, content.find('\n', at) - at), mark);
   }
 
   void add(std::string what) { findings_.push_back({std::string(file_), line_, std::move(what)}); }

@@ -77,6 +77,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"relative", "engine/base/a.cc", "#include \"result.h\"\n", 1, "repository root"},
                     Case{"angled", "sim/a.cc", "#include <engine/base/result.h>\n", 1, "use quotes"},
                     Case{"no_guard", "sim/a.h", "int a();\n", 0, "pragma once"},
+                    Case{"repeated", "sim/a.h", "// no-guard: included once a type\nint a();\n", -1, ""},
                     Case{"guard", "sim/a.h", "#pragma once\nint a();\n", -1, ""}),
     [](const auto& test) { return test.param.name; });
 
