@@ -78,14 +78,17 @@ class Components {
 };
 
 // Breadth first from `start` back to it, within its component and in fewer than `limit` steps. Empty: no such
-// way. `seen` and `parent` are scratch; `seen` holds the round in which a node was last reached.
+// way. `seen` and `parent` are scratch; `seen` holds the round in which a node was last reached. `budget` is
+// charged for every edge looked at.
 std::vector<int> round_trip(int start, const Neighbours& next, const std::vector<int>& component,
-                            std::size_t limit, std::vector<int>& seen, std::vector<int>& parent) {
+                            std::size_t limit, std::vector<int>& seen, std::vector<int>& parent,
+                            std::int64_t& budget) {
   const auto at = [](int node) { return static_cast<std::size_t>(node); };
   std::vector<int> level{start};
   for (std::size_t depth = 1; depth < limit && !level.empty(); ++depth) {
     std::vector<int> following;
     for (const int node : level) {
+      budget -= static_cast<std::int64_t>(next[at(node)].size());
       for (const int to : next[at(node)]) {
         if (to == start) {
           std::vector<int> way;
@@ -167,13 +170,16 @@ std::vector<WaitEdge> WaitGraph::shortest_cycle() const {
 
   // A circle lies within one component. The first with more than one node, or with a node that waits for
   // itself, will do; the bound on the depth keeps the later searches short once a small circle is known.
+  constexpr std::int64_t kMostEdgesLookedAt = 50'000'000;
+  std::int64_t budget = kMostEdgesLookedAt;
   int chosen = -1;
   std::vector<int> best, seen(next.size(), -1), parent(next.size(), -1);
   for (int node = 0; node < size(); ++node) {
     const int component = components.of[static_cast<std::size_t>(node)];
     if (chosen >= 0 && component != chosen) continue;
+    if (chosen >= 0 && budget < 0) break;
     const std::size_t limit = best.empty() ? next.size() + 1 : best.size();
-    std::vector<int> way = round_trip(node, next, components.of, limit, seen, parent);
+    std::vector<int> way = round_trip(node, next, components.of, limit, seen, parent, budget);
     if (way.empty()) continue;
     best = std::move(way);
     chosen = component;

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -34,8 +35,8 @@ struct EventLabel {
 struct RunEvent {
   std::int32_t step = 0;
   Rank rank = 0;
-  std::uint16_t label = 0;
-  std::uint16_t stream = 0;        // 0 compute, 1 + f communicator family f
+  std::uint32_t label = 0;
+  std::uint16_t stream = 0;        // 0 compute, the others communication: row of Program::streams
   std::int32_t microbatch = -1;    // -1: none
   Rank peer = -1;                  // p2p: the other rank
   Nanoseconds start = 0;           // occupies its stream from here
@@ -113,9 +114,11 @@ class RecordWriter {
   RecordWriter(RecordWriter&&) noexcept;
   RecordWriter& operator=(RecordWriter&&) noexcept;
   ~RecordWriter();
-  // Events, memory and step rows of `record` from the given positions on; moves the positions to the end.
+  // Writes the rows of `record` that were not there at the last call: whole steps, in the record's order. Its header must
+  // still be the one given to create().
   Status append(const RunRecord& record);
-  Status finish(const RunRecord& record);  // verdict and closing digest
+  // append(), then the verdict and the closing digest, which parse_record() compares. Nothing may follow.
+  Status finish(const RunRecord& record);
 
  private:
   RecordWriter() = default;
@@ -123,7 +126,9 @@ class RecordWriter {
   Impl* impl_ = nullptr;
 };
 
-// Merges the files of several ranks of one run; headers must agree.
+// Merges the files of several ranks of one run. Headers must agree in all but command and producer. Rows of the same step
+// are joined: what only one rank knows (a loss that is not NaN, a norm that is not -1, a digest that is not 0) is taken over,
+// and what two ranks know must be the same.
 Result<RunRecord> merge_records(const std::vector<RunRecord>& parts);
 
 }  // namespace plumbline

@@ -1,0 +1,300 @@
+// Bytes and slots: what kernels, messages and collectives do to memory, and what is found when slots are used wrongly.
+#include <cstring>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/sim/tiny_program.h"
+
+namespace plumbline::test {
+namespace {
+
+// Kernels by name: what they do with the slots, all of them int32.
+class Calls : public Worker {
+ public:
+  using Body =
+      std::function<Status(Rank, int microbatch, const std::function<std::int32_t*(std::uint16_t)>&)>;
+  std::map<std::string, Body> bodies;
+
+  Status launch(const KernelCall& call, SlotStore& slots) override {
+    const auto body = bodies.find(call.program->kernels[call.kernel].name);
+    if (body == bodies.end()) return {};
+    return body->second(call.rank, call.microbatch, [&](std::uint16_t slot_class) {
+      const bool many = call.program->slots[slot_class].per_microbatch;
+      return reinterpret_cast<std::int32_t*>(
+          slots.slot({slot_class, many ? call.microbatch : kNoMicrobatch}).data);
+    });
+  }
+};
+
+// A Program whose tables are written out; see TinyProgram for one that only communicates.
+struct Written {
+  explicit Written(int ranks, int microbatches = 1) {
+    RankGrid::Sizes sizes;
+    sizes.pp = ranks;
+    program.grid = RankGrid::create(sizes).value();
+    program.microbatches = microbatches;
+    program.rank_of_stage.assign(1, 0);
+    program.streams.push_back("c");
+    std::vector<Rank> all;
+    for (Rank r = 0; r < ranks; ++r) all.push_back(r);
+    program.families.push_back({"c", false, {all}});
+    items.resize(static_cast<std::size_t>(ranks));
+  }
+  std::uint16_t slot(const std::string& name, bool per_microbatch, Bytes bytes, bool persistent = false) {
+    program.slots.push_back({name, SlotKind::kOther, DType::kI32, 0, per_microbatch, persistent, bytes});
+    return static_cast<std::uint16_t>(program.slots.size() - 1);
+  }
+  unsigned kernel(const std::string& name, std::vector<std::uint16_t> reads, std::vector<std::uint16_t> frees,
+                  std::vector<std::uint16_t> writes) {
+    program.kernels.push_back(
+        {name, KernelKind::kOther, 0, std::move(reads), std::move(frees), std::move(writes)});
+    return static_cast<unsigned>(program.kernels.size() - 1);
+  }
+  unsigned endpoint(EndpointKind kind, std::uint16_t slot_class, Rank peer = -1, bool free_after = false) {
+    Endpoint row;
+    row.name = "e" + std::to_string(program.endpoints.size());
+    row.kind = kind;
+    row.dtype = program.slots[slot_class].dtype;
+    row.form = peer >= 0 ? PeerForm::kRank : PeerForm::kNone;
+    row.peer = peer >= 0 ? peer : 0;
+    row.slot = slot_class;
+    row.free_after = free_after;
+    row.bytes = program.slots[slot_class].bytes;
+    program.endpoints.push_back(row);
+    return static_cast<unsigned>(program.endpoints.size() - 1);
+  }
+  void launch(Rank rank, unsigned kernel_row, int microbatch = kNoMicrobatch) {
+    item(rank, make_item(ItemOp::kLaunch, microbatch, 0, kernel_row, 0));
+  }
+  void op(Rank rank, unsigned endpoint_row, int microbatch = kNoMicrobatch,
+          unsigned flags = kAfterCompute | kComputeWaits) {
+    item(rank, make_item(ItemOp::kOp, microbatch, flags, endpoint_row, 1));
+  }
+  void item(Rank rank, Item code) { items[static_cast<std::size_t>(rank)].push_back(code); }
+  void finish() {
+    for (std::size_t rank = 0; rank < items.size(); ++rank) {
+      const auto begin = static_cast<std::uint32_t>(program.items.size());
+      program.items.insert(program.items.end(), items[rank].begin(), items[rank].end());
+      program.threads.push_back(
+          {static_cast<Rank>(rank), begin, static_cast<std::uint32_t>(program.items.size())});
+    }
+    const Status valid = validate_program(program);
+    ASSERT_TRUE(valid) << valid.error().text();
+    linked = link_program(program).value();
+  }
+  SimStep run(Worker* worker, SimOptions options = {}) {
+    record = record_for(program);
+    std::vector<Worker*> workers(worker == nullptr ? 0 : items.size(), worker);
+    Simulator simulator(linked, options, workers);
+    return simulator.run_step(0, record).value();
+  }
+
+  Program program;
+  LinkedProgram linked;
+  RunRecord record;
+  std::vector<std::vector<Item>> items;
+};
+
+std::vector<FindingKind> kinds(const SimStep& step) {
+  std::vector<FindingKind> out;
+  for (const Finding& finding : step.findings) out.push_back(finding.kind);
+  return out;
+}
+
+// Rank 0 makes microbatch m's message m + 10; rank 1 gets it in every model, whether it was there early or late.
+TEST(SimData, MessagesArriveInEveryModel) {
+  for (const int model_number : {0, 1, 2, 3}) {
+    Written w(2, 3);
+    const auto data = w.slot("data", true, 4);
+    const unsigned make = w.kernel("make", {}, {}, {data});
+    const unsigned take = w.kernel("take", {}, {data}, {});
+    const unsigned out = w.endpoint(EndpointKind::kSend, data, 1, true);
+    const unsigned in = w.endpoint(EndpointKind::kRecv, data, 0);
+    for (int m = 0; m < 3; ++m) {
+      w.launch(0, make, m);
+      w.op(0, out, m, kAfterCompute);
+      w.op(1, in, m, kComputeWaits);
+      w.launch(1, take, m);
+    }
+    w.finish();
+    std::vector<int> got;
+    Calls calls;
+    calls.bodies["make"] = [&](Rank, int m, const auto& slot) { return *slot(data) = m + 10, Status(); };
+    calls.bodies["take"] = [&](Rank, int, const auto& slot) { return got.push_back(*slot(data)), Status(); };
+    SimOptions options;
+    if (model_number == 1) options.model = certification_model();
+    if (model_number == 2) options.model.send = SendCompletion::kAlwaysEager;
+    if (model_number == 3) options.model.launch_blocking = true;
+    const SimStep step = w.run(&calls, options);
+    EXPECT_TRUE(step.completed);
+    EXPECT_TRUE(step.findings.empty());
+    EXPECT_EQ(got, (std::vector<int>{10, 11, 12})) << options.model.name();
+  }
+}
+
+TEST(SimData, CollectivesInMemberOrder) {
+  struct Case {
+    EndpointKind kind;
+    Rank root;
+    std::vector<std::vector<int>> result;  // by rank
+  };
+  // Rank r holds {r+1, 10(r+1), 100(r+1)}; members are 2, 0, 1.
+  const std::vector<Case> cases = {
+      {EndpointKind::kAllReduce, -1, {{6, 60, 600}, {6, 60, 600}, {6, 60, 600}}},
+      {EndpointKind::kReduce, 0, {{6, 60, 600}, {2, 20, 200}, {3, 30, 300}}},
+      {EndpointKind::kBroadcast, 1, {{2, 20, 200}, {2, 20, 200}, {2, 20, 200}}},
+      {EndpointKind::kAllGather, -1, {{3, 10, 200}, {3, 10, 200}, {3, 10, 200}}},
+      {EndpointKind::kReduceScatter, -1, {{1, 60, 100}, {2, 20, 600}, {6, 30, 300}}},
+  };
+  for (const Case& c : cases) {
+    Written w(3);
+    w.program.families[0].instances[0] = {2, 0, 1};
+    const auto data = w.slot("data", false, 12);
+    const unsigned make = w.kernel("make", {}, {}, {data});
+    const unsigned take = w.kernel("take", {}, {data}, {});
+    const unsigned op = w.endpoint(c.kind, data, c.root);
+    for (Rank r = 0; r < 3; ++r) {
+      w.launch(r, make);
+      w.op(r, op);
+      w.launch(r, take);
+    }
+    w.finish();
+    std::vector<std::vector<int>> got(3);
+    Calls calls;
+    calls.bodies["make"] = [&](Rank r, int, const auto& slot) {
+      for (int i = 0, f = 1; i < 3; ++i, f *= 10) slot(data)[i] = f * (r + 1);
+      return Status();
+    };
+    calls.bodies["take"] = [&](Rank r, int, const auto& slot) {
+      got[static_cast<std::size_t>(r)].assign(slot(data), slot(data) + 3);
+      return Status();
+    };
+    const SimStep step = w.run(&calls);
+    EXPECT_TRUE(step.completed);
+    EXPECT_TRUE(step.findings.empty());
+    EXPECT_EQ(got, c.result) << endpoint_kind_name(c.kind);
+  }
+}
+
+TEST(SimData, PersistentSlotsAndTimeGoOnFromStepToStep) {
+  Written w(1);
+  const auto sum = w.slot("sum", false, 4, true);
+  const unsigned add = w.kernel("add", {sum}, {}, {sum});
+  w.launch(0, add);
+  w.finish();
+  int last = 0;
+  Calls calls;
+  calls.bodies["add"] = [&](Rank, int, const auto& slot) { return last = ++*slot(sum), Status(); };
+  std::vector<Worker*> workers{&calls};
+  Simulator simulator(w.linked, {}, workers);
+  RunRecord record = record_for(w.program);
+  for (int step = 0; step < 3; ++step) EXPECT_TRUE(simulator.run_step(step, record).value().findings.empty());
+  EXPECT_EQ(last, 3);
+}
+
+TEST(SimData, ADecisionFollowsTheVariable) {
+  for (const int value : {0, 7}) {
+    Written w(1);
+    const auto flag = w.slot("flag", false, 4);
+    const unsigned make = w.kernel("make", {}, {}, {flag});
+    const unsigned yes = w.kernel("yes", {}, {flag}, {});
+    const unsigned no = w.kernel("no", {}, {flag}, {});
+    w.program.variables.push_back({"v", flag});
+    w.launch(0, make);
+    w.item(0, make_item(ItemOp::kRead, kNoMicrobatch, 0, 0, 0));
+    w.item(0, make_item(ItemOp::kDecide, kNoMicrobatch, 0, 0, 0));
+    w.item(0, make_item(ItemOp::kLaunch, kNoMicrobatch, kArmYes, yes, 0));
+    w.item(0, make_item(ItemOp::kLaunch, kNoMicrobatch, kArmNo, no, 0));
+    w.finish();
+    std::string ran;
+    Calls calls;
+    calls.bodies["make"] = [&](Rank, int, const auto& slot) { return *slot(flag) = value, Status(); };
+    calls.bodies["yes"] = [&](Rank, int, const auto&) { return ran += "yes", Status(); };
+    calls.bodies["no"] = [&](Rank, int, const auto&) { return ran += "no", Status(); };
+    const SimStep step = w.run(&calls);
+    EXPECT_EQ(ran, value != 0 ? "yes" : "no");
+    EXPECT_EQ(step.decisions,
+              (std::vector<std::vector<std::uint8_t>>{{static_cast<std::uint8_t>(value != 0)}}));
+    SimOptions timing;
+    timing.read_value = value;
+    EXPECT_EQ(w.run(nullptr, timing).decisions, step.decisions);
+  }
+}
+
+TEST(SimData, AFailingWorkerIsAnError) {
+  Written w(1);
+  w.launch(0, w.kernel("bad", {}, {}, {}));
+  w.finish();
+  Calls calls;
+  calls.bodies["bad"] = [](Rank, int, const auto&) -> Status {
+    return fail(ErrorCode::kState, "on purpose");
+  };
+  Simulator simulator(w.linked, {}, {&calls});
+  RunRecord record = record_for(w.program);
+  const Result<SimStep> step = simulator.run_step(0, record);
+  ASSERT_FALSE(step);
+  EXPECT_EQ(step.error().message, "on purpose");
+}
+
+TEST(SimSlots, WrongUsesAreFound) {
+  struct Case {
+    FindingKind kind;
+    std::vector<int> kernels;  // launched in this order: 0 write, 1 read, 2 read and free
+  };
+  const std::vector<Case> cases = {{FindingKind::kReadUnwritten, {1, 0, 2}},
+                                   {FindingKind::kReadFreed, {0, 2, 1}},
+                                   {FindingKind::kReadFreed, {0, 2, 2}},
+                                   {FindingKind::kDoubleWrite, {0, 0, 2}},
+                                   {FindingKind::kLeak, {0, 1}}};
+  for (const Case& c : cases) {
+    for (const bool with_memory : {false, true}) {
+      Written w(1);
+      const auto data = w.slot("data", true, 4);
+      w.kernel("write", {}, {}, {data});
+      w.kernel("read", {data}, {}, {});
+      w.kernel("free", {}, {data}, {});
+      for (const int kernel : c.kernels) w.launch(0, static_cast<unsigned>(kernel), 0);
+      w.finish();
+      Calls calls;
+      EXPECT_EQ(kinds(w.run(with_memory ? &calls : nullptr)), std::vector<FindingKind>{c.kind});
+    }
+  }
+}
+
+TEST(SimSlots, AMissingWaitIsFound) {
+  Written w(2);
+  const auto data = w.slot("data", false, 4);
+  const unsigned make = w.kernel("make", {}, {}, {data});
+  const unsigned take = w.kernel("take", {}, {data}, {});
+  w.launch(0, make);
+  w.op(0, w.endpoint(EndpointKind::kSend, data, 1, true), kNoMicrobatch, kAfterCompute);
+  w.op(1, w.endpoint(EndpointKind::kRecv, data, 0), kNoMicrobatch, 0);  // no kComputeWaits
+  w.launch(1, take);
+  w.finish();
+  EXPECT_EQ(kinds(w.run(nullptr)), std::vector<FindingKind>{FindingKind::kReadUnwritten});
+}
+
+TEST(SimSlots, MemoryIsCountedInHostOrder) {
+  Written w(1);
+  const auto a = w.slot("a", false, 10);
+  const auto b = w.slot("b", false, 100);
+  const auto always = w.slot("always", false, 1000, true);
+  const unsigned first = w.kernel("first", {}, {}, {a});
+  const unsigned second = w.kernel("second", {always}, {a}, {b});
+  w.launch(0, first);
+  w.launch(0, second);
+  w.item(0, make_item(ItemOp::kFree, kNoMicrobatch, 0, b, 0));
+  w.finish();
+  const SimStep step = w.run(nullptr);
+  EXPECT_TRUE(step.findings.empty());
+  std::vector<Bytes> live;
+  for (const MemoryPoint& point : w.record.memory) live.push_back(point.live);
+  EXPECT_EQ(live, (std::vector<Bytes>{1000, 1010, 1110, 1100, 1000}));
+}
+
+}  // namespace
+}  // namespace plumbline::test
