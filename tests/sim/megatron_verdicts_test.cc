@@ -34,7 +34,7 @@ std::string verdict_of(const RunConfig& config, const Schedule& schedule, const 
 void compare_line(const nlohmann::json& line, std::map<std::string, int>& counts) {
   const std::string mode = line.at("mode");
   if (mode != "batch" && mode != "unbatch" && mode != "fwd") return;
-  if (!line.contains("verdict") || line.contains("error")) return;
+  if (!line.contains("verdict") || line.contains("error") || line.contains("guard")) return;  // refused inputs
   const bool plain = line.at("sched") == "1f1b";
   const bool seed = line.at("alg") == "seed";
   const int chunks = line.at("vp").is_null() ? 1 : line.at("vp").get<int>();
