@@ -109,7 +109,7 @@ class Check {
   Progress fresh_progress() const {
     std::optional<Timing> timing;
     if (options_.makespan) timing.emplace(world_, options_.time, streams_);
-    return Progress(world_, std::move(timing));
+    return Progress(world_, facts_of_, std::move(timing));
   }
 
   // Arm yes first, so that what is left in `certification_` and `default_` at the end are the times of arm no: the one
@@ -146,7 +146,7 @@ class Check {
     const Lanes makespan = progress.makespan();
     certification_.makespan = makespan[0];
     default_.makespan = makespan[1];
-    if (options_.makespan && cold.entangled()) return certification_makespan(arm);
+    if (options_.makespan && cold.overtakes()) return certification_makespan(arm);
     return {};
   }
 
@@ -175,8 +175,7 @@ class Check {
     return {};
   }
 
-  // Where hosts wait for devices before they connect, a device's times depend on when others' hosts get there, which one
-  // cursor a rank does not tell.
+  // Where a host connects before its device has come as far, one cursor a rank does not tell when.
   Status certification_makespan(Arm arm) {
     const Result<SimStep> step = simulated(certification_model(), arm);
     if (!step) return tl::unexpected(step.error());

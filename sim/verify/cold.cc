@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/assert.h"
+
 namespace plumbline::verify {
 namespace {
 
@@ -21,14 +23,16 @@ std::uint8_t mirror(std::uint8_t content) {
 ColdConnect::ColdConnect(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of, Arm arm)
     : world_(&world),
       states_(world.threads()),
-      notes_(world.links.size() * 4),
+      notes_(world.links.size() * 4, -1),
       boxes_(world.links.size() * 2),
       connected_(world.links.size()) {
   for (std::uint32_t t = 0; t < world.threads(); ++t) {
     states_[t].step = static_cast<std::uint32_t>(steps_.size());
+    states_[t].group = static_cast<std::uint32_t>(groups_.size());
     states_[t].device = world.program->threads[t].begin;
     add_steps(t, *facts_of[t], arm);
     states_[t].end = static_cast<std::uint32_t>(steps_.size());
+    states_[t].group_end = static_cast<std::uint32_t>(groups_.size());
   }
 }
 
@@ -47,7 +51,7 @@ void ColdConnect::add_steps(std::uint32_t thread, const RangeFacts& facts, Arm a
     step.group = use.group;
     step.need = use.need;
     (sends ? step.send : step.receive) = port.link;
-    entangled_ = entangled_ || use.need != 0;
+    overtakes_ = overtakes_ || use.overtakes;
     fresh.push_back(step);
   }
   if (!fresh.empty()) add_group(thread, fresh);
@@ -82,38 +86,44 @@ void ColdConnect::add_group(std::uint32_t thread, std::vector<Step>& fresh) {
     }
     first = last;
   }
+  groups_.push_back({fresh.front().group, static_cast<std::uint32_t>(steps_.size()) - 1, 0});
   fresh.clear();
 }
 
 void ColdConnect::post(std::uint32_t thread, const Step& step) {
+  const Nanoseconds now = states_[thread].time;
   const auto wake = [&](std::uint32_t other) {
     if (other != thread) work_.push_back(other);
   };
   if (mirrored(step)) {
-    const std::uint32_t out = outgoing(step);
-    MirrorBox& box = boxes_[out * 2 + step.pass];
+    MirrorBox& box = boxes_[outgoing(step) * 2 + step.pass];
     const unsigned content = (step.send != kNone32 ? kSends : 0u) | (step.receive != kNone32 ? kReceives : 0u);
-    if (box.posted < box.content.size()) box.content[box.posted++] = static_cast<std::uint8_t>(content);
-    wake(step.send != kNone32 ? world_->links[step.send].destination : world_->links[step.receive].source);
+    PL_ASSERT(box.posted < box.content.size());  // each direction is set up once
+    box.time[box.posted] = now;
+    box.content[box.posted++] = static_cast<std::uint8_t>(content);
+    wake(world_->links[outgoing(step)].destination);
     return;
   }
   if (step.send != kNone32) {
-    note(step.send, true, step.pass) = 1;
+    notes_[note_index(step.send, true, step.pass)] = now;
     wake(world_->links[step.send].destination);
   }
   if (step.receive != kNone32) {
-    note(step.receive, false, step.pass) = 1;
+    notes_[note_index(step.receive, false, step.pass)] = now;
     wake(world_->links[step.receive].source);
   }
 }
 
-bool ColdConnect::arrived(const Step& step) const {
+Nanoseconds ColdConnect::arrived(const Step& step) const {
   if (mirrored(step)) {
     const MirrorBox& box = boxes_[(outgoing(step) ^ 1u) * 2 + step.pass];
-    return box.taken < box.posted;
+    return box.taken < box.posted ? box.time[box.taken] : -1;
   }
-  return (step.send == kNone32 || notes_[note_index(step.send, false, step.pass)] != 0) &&
-         (step.receive == kNone32 || notes_[note_index(step.receive, true, step.pass)] != 0);
+  Nanoseconds time = 0;
+  if (step.send != kNone32) time = notes_[note_index(step.send, false, step.pass)];
+  if (step.receive == kNone32 || time < 0) return time;
+  const Nanoseconds other = notes_[note_index(step.receive, true, step.pass)];
+  return other < 0 ? other : std::max(time, other);
 }
 
 void ColdConnect::take_mirrored(std::uint32_t thread, const Step& step) {
@@ -124,7 +134,7 @@ void ColdConnect::take_mirrored(std::uint32_t thread, const Step& step) {
   if (mirror(theirs) == own) return;
   const bool truncated = std::popcount(theirs) != std::popcount(own);
   states_[thread].halted = truncated;
-  const std::uint32_t peer = step.send != kNone32 ? world_->links[step.send].destination : world_->links[step.receive].source;
+  const std::uint32_t peer = world_->links[outgoing(step)].destination;
   const auto directions = [](std::uint8_t c) { return c == kSends ? "sends" : c == kReceives ? "receives" : "sends and receives"; };
   // Each pass and each end would tell the same again.
   std::uint8_t& told = connected_[outgoing(step) & ~1u];
@@ -144,13 +154,19 @@ bool ColdConnect::run_step(std::uint32_t thread, const Step& step) {
   State& state = states_[thread];
   if (!state.posted) {
     if (step.need > state.device) return false;
+    if (step.need != 0) state.time = std::max(state.time, state.waited);
     post(thread, step);
     state.posted = true;
   }
-  if (!arrived(step)) return false;
+  const Nanoseconds time = arrived(step);
+  if (time < 0) return false;
+  state.time = std::max(state.time, time);
   if (mirrored(step)) take_mirrored(thread, step);
-  if (states_[thread].halted) return false;
+  if (state.halted) return false;
   state.posted = false;
+  for (std::uint32_t g = state.group; g < state.group_end && groups_[g].last_step <= state.step; ++g) {
+    if (groups_[g].last_step == state.step) groups_[g].over = state.time;
+  }
   ++state.step;
   return true;
 }
@@ -164,35 +180,40 @@ void ColdConnect::host(std::uint32_t thread) {
 
 void ColdConnect::update_stop(std::uint32_t thread) {
   State& state = states_[thread];
-  std::uint32_t stop = kNone32;
-  if (state.step < state.end) {
-    const Step& step = steps_[state.step];
-    stop = !state.posted && !state.halted && step.need > state.device ? step.need : step.group;
+  std::uint32_t stop = state.group < state.group_end ? groups_[state.group].item : kNone32;
+  if (state.step < state.end && !state.posted && !state.halted && steps_[state.step].need > state.device) {
+    stop = std::min(stop, steps_[state.step].need);
   }
-  if (stop == state.stop) return;
   state.stop = stop;
-  changed_.push_back(thread);
+}
+
+void ColdConnect::run_hosts() {
+  while (!work_.empty()) {
+    const std::uint32_t next = work_.back();
+    work_.pop_back();
+    host(next);
+    changed_.push_back(next);
+  }
 }
 
 void ColdConnect::start() {
-  changed_.clear();
   for (std::uint32_t t = static_cast<std::uint32_t>(states_.size()); t-- > 0;) work_.push_back(t);
-  while (!work_.empty()) {
-    const std::uint32_t next = work_.back();
-    work_.pop_back();
-    host(next);
-  }
+  run_hosts();
 }
 
-void ColdConnect::advance(std::uint32_t thread, std::uint32_t device) {
+bool ColdConnect::enter(std::uint32_t thread, std::uint32_t item, Nanoseconds& host) {
   changed_.clear();
-  states_[thread].device = device;
+  State& state = states_[thread];
+  state.device = item;
+  state.waited = host;
   work_.push_back(thread);
-  while (!work_.empty()) {
-    const std::uint32_t next = work_.back();
-    work_.pop_back();
-    host(next);
+  run_hosts();
+  if (state.group < state.group_end && groups_[state.group].item == item && groups_[state.group].last_step < state.step) {
+    host = std::max(host, groups_[state.group].over);
+    ++state.group;
+    update_stop(thread);
   }
+  return item < state.stop;
 }
 
 ColdConnect::Blocked ColdConnect::blocked(std::uint32_t thread) const {
@@ -207,10 +228,10 @@ ColdConnect::Blocked ColdConnect::blocked(std::uint32_t thread) const {
     out.need = step.need;
     return out;
   }
-  if (step.send != kNone32 && (mirrored(step) || notes_[note_index(step.send, false, step.pass)] == 0)) {
+  if (step.send != kNone32 && (mirrored(step) || notes_[note_index(step.send, false, step.pass)] < 0)) {
     out.peers.push_back(world_->links[step.send].destination);
   }
-  if (step.receive != kNone32 && (mirrored(step) || notes_[note_index(step.receive, true, step.pass)] == 0)) {
+  if (step.receive != kNone32 && (mirrored(step) || notes_[note_index(step.receive, true, step.pass)] < 0)) {
     const std::uint32_t peer = world_->links[step.receive].source;
     if (out.peers.empty() || out.peers.back() != peer) out.peers.push_back(peer);
   }

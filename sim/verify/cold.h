@@ -5,7 +5,7 @@
 // not set up mirror images of each other are cross-wired.
 //
 // In strict host order this is the only thing besides a group that holds a rank up, so it gives every device a position
-// at which it must stop: stop(thread).
+// at which it must stop and ask: stop(thread), enter().
 #pragma once
 
 #include <array>
@@ -24,17 +24,21 @@ class ColdConnect {
   // `facts_of[t]`: facts of the range of items of thread t.
   ColdConnect(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of, Arm arm);
 
-  // Lets the hosts go as far as they get when the device of `thread` stands before item `device` with everything earlier
-  // complete. Threads whose stop has changed are in changed() until the next call.
-  void advance(std::uint32_t thread, std::uint32_t device);
+  // Before the first enter(): lets the hosts go as far as they get by themselves.
   void start();
+
+  // The device of `thread` stands before the group at `item`, everything earlier complete, and its host's waits before it
+  // are over at `host`. True: the group may begin, and `host` is when its host has set up its connections. Other threads
+  // whose stop has moved are in changed().
+  bool enter(std::uint32_t thread, std::uint32_t item, Nanoseconds& host);
   const std::vector<std::uint32_t>& changed() const { return changed_; }
 
-  // The device may not begin a group at this item or later; kNone32: no limit. It says so by advance() when it gets there.
+  // No group at this item or later may begin without enter(); kNone32: no limit.
   std::uint32_t stop(std::uint32_t thread) const { return states_[thread].stop; }
 
-  // Some host waits for a device before it connects: then virtual times depend on this protocol.
-  bool entangled() const { return entangled_; }
+  // Some host connects after a wait that is over before all earlier groups are. When it gets there is then more than one
+  // cursor a rank tells, and virtual times are not exact.
+  bool overtakes() const { return overtakes_; }
 
   struct Blocked {
     std::uint32_t item = kNone32;      // the operation whose connection is set up; kNone32: the host is not blocked here
@@ -56,17 +60,28 @@ class ColdConnect {
     std::uint32_t receive = kNone32;
     std::uint8_t pass = 0;
   };
+  // A group that sets up connections.
+  struct Group {
+    std::uint32_t item = 0;       // its first
+    std::uint32_t last_step = 0;
+    Nanoseconds over = 0;         // when its connections are set up
+  };
   struct State {
     std::uint32_t step = 0;  // index into steps_
     std::uint32_t end = 0;
+    std::uint32_t group = 0;  // the next that the device begins, index into groups_
+    std::uint32_t group_end = 0;
     std::uint32_t device = 0;
     std::uint32_t stop = kNone32;
+    Nanoseconds waited = 0;  // when the host's waits up to `device` are over
+    Nanoseconds time = 0;    // when the host got where it is
     bool posted = false;
     bool halted = false;
   };
   // Messages from a link's source to its destination about both directions, oldest first.
   struct MirrorBox {
     std::array<std::uint8_t, 2> content{};
+    std::array<Nanoseconds, 2> time{};
     std::uint8_t posted = 0;
     std::uint8_t taken = 0;
   };
@@ -75,13 +90,14 @@ class ColdConnect {
   void add_group(std::uint32_t thread, std::vector<Step>& fresh);
   bool run_step(std::uint32_t thread, const Step& step);
   void post(std::uint32_t thread, const Step& step);
-  bool arrived(const Step& step) const;
+  // When the messages of a step were all there; below 0: some are missing.
+  Nanoseconds arrived(const Step& step) const;
+  void run_hosts();
   void take_mirrored(std::uint32_t thread, const Step& step);
   void host(std::uint32_t thread);
   void update_stop(std::uint32_t thread);
   std::uint32_t outgoing(const Step& step) const { return step.send != kNone32 ? step.send : step.receive ^ 1u; }
   bool mirrored(const Step& step) const { return world_->links[outgoing(step)].mirrored; }
-  std::uint8_t& note(std::uint32_t link, bool from_sender, unsigned pass) { return notes_[note_index(link, from_sender, pass)]; }
   std::size_t note_index(std::uint32_t link, bool from_sender, unsigned pass) const {
     return (static_cast<std::size_t>(link) * 2 + (from_sender ? 1 : 0)) * 2 + pass;
   }
@@ -89,12 +105,13 @@ class ColdConnect {
   const CheckWorld* world_;
   std::vector<Step> steps_;
   std::vector<State> states_;
-  std::vector<std::uint8_t> notes_;      // one-directional messages posted, by link, side and pass
+  std::vector<Group> groups_;
+  std::vector<Nanoseconds> notes_;       // one-directional messages by link, side and pass: when posted; below 0: not yet
   std::vector<MirrorBox> boxes_;         // by link and pass
   std::vector<std::uint8_t> connected_;  // by link: bit 0 its source has set it up, bit 1 its destination has
   std::vector<std::uint32_t> work_, changed_;
   std::vector<Finding> findings_;
-  bool entangled_ = false;
+  bool overtakes_ = false;
 };
 
 }  // namespace plumbline::verify

@@ -50,6 +50,7 @@ class Walk {
     const StreamClocks clocks = clocks_;
     const Queues queues = queues_;
     const auto events = events_;
+    const bool host_overtakes = host_overtakes_;
     buffers_.begin_trial();
     walk(Arm::kYes);
     buffers_.report_leaks();
@@ -57,6 +58,7 @@ class Walk {
     clocks_ = clocks;
     queues_ = queues;
     events_ = events;
+    host_overtakes_ = host_overtakes;
     next_ = start;
     ++tables_.mark;  // p2p connections of the common part are found again, which the cold protocol ignores
     walk(Arm::kNo);
@@ -105,11 +107,13 @@ class Walk {
         return;
       case ItemOp::kSyncEvent:
         if (!events_[item_ref(item)].empty()) clocks_.host_join(events_[item_ref(item)].data());
-        return;
-      case ItemOp::kSyncStream: return clocks_.host_join(stream_of(item));
+        return host_waited();
+      case ItemOp::kSyncStream:
+        clocks_.host_join(stream_of(item));
+        return host_waited();
       case ItemOp::kSyncDevice:
-        for (int s = 0; s < clocks_.streams(); ++s) clocks_.host_join(s);
-        return;
+        clocks_.host_join_all(next_);
+        return host_waited();
       case ItemOp::kFree: return buffers_.release(item_ref(item), item_microbatch(item), {kComputeStream, next_});
       case ItemOp::kRead: return read_variable(item);
       case ItemOp::kDecide: return decide(item);
@@ -152,17 +156,28 @@ class Walk {
     const std::uint32_t need = clocks_.host_group();
     clocks_.enqueue_group(stream, end);
     if (arm_ == Arm::kNone) facts_.operations += end - first;
+    if (end - first > 1 && !facts_.mixed_groups) facts_.mixed_groups = mixed(first, end);
     bool releases = false;
     for (std::uint32_t i = first; i < end; ++i) {
       const Item item = program_.items[i];
       const EndpointRow& endpoint = tables_.endpoints[item_ref(item)];
-      first_use(item_ref(item), endpoint, {i, first, need});
+      first_use(item_ref(item), endpoint, {i, first, need, host_overtakes_});
       if (endpoint.dropped) continue;
       entry(endpoint, item_microbatch(item), {stream, i});
       releases = releases || endpoint.free_after;
     }
     if (releases) release_after(first, end, stream);
     after_group(end, flags, stream);
+  }
+
+  // The group may be more than one kernel: several communicators, or collectives beside p2p.
+  bool mixed(std::uint32_t first, std::uint32_t end) const {
+    const Endpoint& model = program_.endpoints[item_ref(program_.items[first])];
+    if (program_.families[model.family].pairs) return true;
+    return std::any_of(program_.items.begin() + first + 1, program_.items.begin() + end, [&](Item item) {
+      const Endpoint& endpoint = program_.endpoints[item_ref(item)];
+      return endpoint.family != model.family || is_p2p(endpoint.kind) != is_p2p(model.kind);
+    });
   }
 
   void release_after(std::uint32_t first, std::uint32_t end, int stream) {
@@ -205,7 +220,10 @@ class Walk {
         queues_[queue].push(clocks_.row(stream), clocks_.width());
       }
     }
-    if ((flags & kHostWaits) != 0) clocks_.host_join(stream);
+    if ((flags & kHostWaits) != 0) {
+      clocks_.host_join(stream);
+      host_waited();
+    }
     if ((flags & kComputeWaits) != 0) clocks_.join(kComputeStream, stream);
   }
 
@@ -221,6 +239,7 @@ class Walk {
       }
       if ((item_flags(item) & kHostWaits) != 0) {
         clocks_.host_join(row);
+        host_waited();
       } else {
         clocks_.join(kComputeStream, row);
       }
@@ -237,6 +256,7 @@ class Walk {
       buffers_.report(FindingKind::kStructure, next_, "waits for a slot that no kept operation has filled");
     } else if ((item_flags(item) & kHostWaits) != 0) {
       clocks_.host_join_group(slot->writer_stream, end);
+      host_waited();
     } else {
       clocks_.join_group(kComputeStream, slot->writer_stream, end);
     }
@@ -247,7 +267,10 @@ class Walk {
     clocks_.enqueue(kComputeStream, next_ + 1);
     buffers_.read(program_.variables[item_ref(item)].slot, kNoMicrobatch, {kComputeStream, next_});
     clocks_.host_join(kComputeStream);
+    host_waited();
   }
+
+  void host_waited() { host_overtakes_ = clocks_.host_group() < clocks_.last_group(); }
 
   void decide(Item item) {
     const SlotState* slot = buffers_.live(program_.variables[item_ref(item)].slot, kNoMicrobatch);
@@ -265,6 +288,7 @@ class Walk {
   std::uint32_t next_;
   std::uint32_t end_;
   Arm arm_ = Arm::kNone;
+  bool host_overtakes_ = false;
 };
 
 }  // namespace

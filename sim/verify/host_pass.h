@@ -19,6 +19,7 @@ struct FirstUse {
   std::uint32_t item = 0;
   std::uint32_t group = 0;  // first item of its group
   std::uint32_t need = 0;   // the host gets there once this group is complete: index of its last item + 1; 0: none
+  bool overtakes = false;   // the last wait of the host before it is over before all earlier groups are
 };
 
 struct Decision {
@@ -34,6 +35,7 @@ struct RangeFacts {
   std::array<std::vector<FirstUse>, 2> first_uses;  // arm yes, arm no; host order
   std::vector<Decision> decisions;
   std::vector<std::uint32_t> armed;  // items: first use of each endpoint inside an arm
+  bool mixed_groups = false;         // some group may be more than one kernel
   int streams = 1;                   // one more than the highest stream named
 };
 

@@ -4,7 +4,7 @@
 
 namespace plumbline::verify {
 
-Progress::Progress(const CheckWorld& world, std::optional<Timing> timing)
+Progress::Progress(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of, std::optional<Timing> timing)
     : world_(&world),
       timing_(std::move(timing)),
       cursors_(world.threads()),
@@ -14,6 +14,7 @@ Progress::Progress(const CheckWorld& world, std::optional<Timing> timing)
   for (std::size_t t = 0; t < world.threads(); ++t) {
     cursors_[t].item = world.program->threads[t].begin;
     cursors_[t].end = world.program->threads[t].end;
+    cursors_[t].mixed = facts_of[t]->mixed_groups;
   }
   work_.reserve(world.threads());
 }
@@ -72,21 +73,22 @@ template <bool kTimed>
 void Progress::advance(std::uint32_t thread, ColdConnect& cold) {
   const Item* const items = world_->program->items.data();
   Cursor& cursor = cursors_[thread];
+  // Ranks take turns every few items, too irregularly for the processor to see that each reads straight on.
+  __builtin_prefetch(items + cursor.item + 16);
   while (true) {
     if (cursor.active) {
       // The phase has just completed; most groups have one.
       if (kTimed && cursor.member != kNone32) members_[cursor.member].free_at = cursor.finish[1];
-      if (next_phase(thread, cursor)) {
+      if (cursor.mixed && next_phase(thread, cursor)) {
         cursor.begin = cursor.finish;
         begin_phase<kTimed>(thread, cursor);
         if (cursor.pending > 0) return;
         continue;
       }
-      const std::uint32_t end = group_end(*world_->program, cursor.item);
-      if constexpr (kTimed) timing_->group_end(thread, cursor.item, end, cursor.finish, cursor.host);
+      if constexpr (kTimed) timing_->group_end(thread, cursor.item, cursor.group_end, cursor.finish, cursor.host);
       cursor.last_group = cursor.finish;
       cursor.active = false;
-      cursor.item = end;
+      cursor.item = cursor.group_end;
     }
     while (cursor.item != cursor.end) {
       const Item item = items[cursor.item];
@@ -115,14 +117,6 @@ void Progress::advance(std::uint32_t thread, ColdConnect& cold) {
 // False: the device waits, for its host or for the other ends.
 template <bool kTimed>
 bool Progress::begin_group(std::uint32_t thread, Cursor& cursor, ColdConnect& cold) {
-  if (cursor.item >= cursor.stop) {
-    cold.advance(thread, cursor.item);
-    restops(cold);
-    if (cursor.item >= cursor.stop) {
-      cursor.parked = true;
-      return false;
-    }
-  }
   const Program& program = *world_->program;
   const std::uint32_t end = group_end(program, cursor.item);
   const Item last = program.items[end - 1];
@@ -130,9 +124,11 @@ bool Progress::begin_group(std::uint32_t thread, Cursor& cursor, ColdConnect& co
     cursor.item = end;
     return true;
   }
+  if (cursor.item >= cursor.stop && !enter(thread, cursor, cold)) return false;
   cursor.active = true;
+  cursor.group_end = end;
   cursor.phase = phase_of(world_->port(thread, item_ref(program.items[cursor.item])));
-  for (std::uint32_t i = cursor.item + 1; i < end; ++i) {
+  for (std::uint32_t i = cursor.item + 1; cursor.mixed && i < end; ++i) {
     cursor.phase = std::min(cursor.phase, phase_of(world_->port(thread, item_ref(program.items[i]))));
   }
   if constexpr (kTimed) {
@@ -165,7 +161,7 @@ void Progress::begin_phase(std::uint32_t thread, Cursor& cursor) {
   for (std::uint32_t i = cursor.item;; ++i) {
     const Item item = program.items[i];
     const Port& port = world_->port(thread, item_ref(item));
-    if (phase_of(port) == cursor.phase && !port.dropped) {
+    if ((!cursor.mixed || phase_of(port) == cursor.phase) && !port.dropped) {
       if constexpr (kTimed) {
         if (cursor.member == kNone32) {
           cursor.begin[1] = std::max(cursor.begin[1], members_[port.member].free_at);
@@ -286,16 +282,18 @@ void Progress::next_collective(std::uint32_t thread, MemberState& member, std::u
   }
 }
 
-// Connections have been set up: devices that had to stop for them go on.
-void Progress::restops(const ColdConnect& cold) {
-  for (const std::uint32_t thread : cold.changed()) {
-    Cursor& cursor = cursors_[thread];
-    cursor.stop = cold.stop(thread);
-    if (cursor.parked && cursor.item < cursor.end && cursor.item < cursor.stop) {
-      cursor.parked = false;
-      work_.push_back(thread);
-    }
+// False: the host has not set up the group's connections yet; the device is woken when it has.
+bool Progress::enter(std::uint32_t thread, Cursor& cursor, ColdConnect& cold) {
+  cursor.parked = !cold.enter(thread, cursor.item, cursor.host[0]);
+  cursor.stop = cold.stop(thread);
+  for (const std::uint32_t other : cold.changed()) {
+    Cursor& woken = cursors_[other];
+    woken.stop = cold.stop(other);
+    if (other == thread || !woken.parked) continue;
+    woken.parked = false;
+    work_.push_back(other);
   }
+  return !cursor.parked;
 }
 
 }  // namespace plumbline::verify

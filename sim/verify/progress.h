@@ -20,9 +20,11 @@ namespace plumbline::verify {
 struct Cursor {
   std::uint32_t item = 0;    // of a group in execution: its first item
   std::uint32_t end = 0;
+  std::uint32_t group_end = 0;  // while active
   std::uint32_t stop = kNone32;
   std::int32_t pending = 0;  // entries of the current phase that have not completed
   bool active = false;       // the group at `item` is in execution
+  bool mixed = false;        // groups may be more than one kernel
   bool parked = false;       // waits for its stop to move, or for the next decision to open
   std::uint32_t member = kNone32;  // of the phase's communicator
   std::uint64_t phase = 0;
@@ -53,8 +55,8 @@ struct CommunicatorState {
 
 class Progress {
  public:
-  // `world` outlives this. A copy goes on independently: it is how both arms of a decision are walked.
-  Progress(const CheckWorld& world, std::optional<Timing> timing);
+  // `facts_of[t]`: facts of the range of items of thread t. `world` outlives this. A copy goes on independently: it is how both arms of a decision are walked.
+  Progress(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of, std::optional<Timing> timing);
 
   // Runs until nothing moves. kNone stops every device before its first decision; a later call goes on from there.
   void run(Arm arm, ColdConnect& cold);
@@ -86,7 +88,7 @@ class Progress {
   void next_message(std::uint32_t thread, LinkState& link, std::uint32_t number);
   bool next_phase(std::uint32_t thread, Cursor& cursor) const;
   void entry_done(std::uint32_t current, std::uint32_t thread);
-  void restops(const ColdConnect& cold);
+  bool enter(std::uint32_t thread, Cursor& cursor, ColdConnect& cold);
 
   const CheckWorld* world_;
   std::optional<Timing> timing_;

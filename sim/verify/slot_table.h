@@ -27,24 +27,25 @@ struct SlotState {
 
 class SlotTable {
  public:
-  explicit SlotTable(const Program& program) : program_(&program), base_(program.slots.size(), kUnused) {}
+  explicit SlotTable(const Program& program) : program_(&program), places_(program.slots.size()) {
+    for (std::size_t i = 0; i < places_.size(); ++i) places_[i].mask = program.slots[i].per_microbatch ? 0xFFFFFu : 0;
+  }
 
   void reset() {
-    for (const std::uint32_t slot : used_) base_[slot] = kUnused;
+    for (const std::uint32_t slot : used_) places_[slot].base = kUnused;
     used_.clear();
     states_.clear();
     journal_.clear();
     journaling_ = false;
   }
 
-  // Number of a slot; stays valid until reset().
-  std::uint32_t index(std::uint32_t slot_class, int microbatch) {
-    if (base_[slot_class] == kUnused) open(slot_class);
-    return base_[slot_class] + (microbatch == kNoMicrobatch || !program_->slots[slot_class].per_microbatch
-                                    ? 0
-                                    : static_cast<std::uint32_t>(microbatch));
+  // Number of a slot; stays valid until reset(). A class of step scope ignores the microbatch.
+  [[gnu::always_inline]] std::uint32_t index(std::uint32_t slot_class, int microbatch) {
+    const Place& place = places_[slot_class];
+    if (place.base == kUnused) open(slot_class);
+    return place.base + (static_cast<std::uint32_t>(microbatch) & place.mask);
   }
-  SlotState& state(std::uint32_t index) {
+  [[gnu::always_inline]] SlotState& state(std::uint32_t index) {
     if (journaling_) journal_.push_back({index, states_[index]});
     return states_[index];
   }
@@ -66,20 +67,24 @@ class SlotTable {
   static constexpr std::uint32_t kUnused = 0xFFFFFFFFu;
 
   void open(std::uint32_t slot_class) {
-    base_[slot_class] = static_cast<std::uint32_t>(states_.size());
+    places_[slot_class].base = static_cast<std::uint32_t>(states_.size());
     states_.resize(states_.size() + class_size(slot_class));
     used_.push_back(slot_class);
     // A persistent slot is written before the step begins.
     if (program_->slots[slot_class].persistent) states_.back().phase = SlotPhase::kLive;
   }
 
+  struct Place {
+    std::uint32_t base = kUnused;
+    std::uint32_t mask = 0;  // of the microbatch
+  };
   struct Change {
     std::uint32_t index;
     SlotState before;
   };
 
   const Program* program_;
-  std::vector<std::uint32_t> base_;
+  std::vector<Place> places_;
   std::vector<std::uint32_t> used_;
   std::vector<SlotState> states_;
   std::vector<Change> journal_;

@@ -24,9 +24,12 @@ class StreamClocks {
   void enqueue_group(int stream, std::uint32_t position) {
     at(stream, stream) = position;
     at(stream, streams_) = position;
+    last_group_ = position;
   }
   // Work of `stream` at `position` is complete before what is enqueued on `actor` next.
-  bool ordered(int actor, int stream, std::uint32_t position) const { return at(actor, stream) >= position; }
+  bool ordered(int actor, int stream, std::uint32_t position) const {
+    return at(actor, stream) >= position || position <= all_over_ || at(host(), stream) >= position;
+  }
 
   void join(int waiter, int stream) { join(waiter, row(stream)); }
   void join(int waiter, const std::uint32_t* row_of_clock) {
@@ -41,20 +44,21 @@ class StreamClocks {
       if (at(waiter, column) < position) at(waiter, column) = position;
     }
   }
-  // The host waits: whatever it enqueues later, on any stream, comes after.
-  void host_join(const std::uint32_t* row_of_clock) {
-    join(host(), row_of_clock);
-    for (int s = 0; s < streams_; ++s) join(s, host());
-  }
+  // The host waits: whatever it enqueues later, on any stream, comes after. The streams' rows need not say so, since
+  // ordered() asks the host's row as well.
+  void host_join(const std::uint32_t* row_of_clock) { join(host(), row_of_clock); }
   void host_join(int stream) { host_join(row(stream)); }
-  void host_join_group(int stream, std::uint32_t position) {
-    join_group(host(), stream, position);
-    for (int s = 0; s < streams_; ++s) join(s, host());
+  void host_join_group(int stream, std::uint32_t position) { join_group(host(), stream, position); }
+  // The host waits for all its device was given so far, which is what lies before `position`.
+  void host_join_all(std::uint32_t position) {
+    all_over_ = position;
+    at(host(), streams_) = last_group_;
   }
 
   const std::uint32_t* row(int stream) const { return &rows_[static_cast<std::size_t>(stream) * width_]; }
   // The last group the host has waited for; 0: none.
   std::uint32_t host_group() const { return at(host(), streams_); }
+  std::uint32_t last_group() const { return last_group_; }
 
  private:
   std::uint32_t& at(int row, int column) {
@@ -67,6 +71,8 @@ class StreamClocks {
   int streams_;
   std::size_t width_;
   std::vector<std::uint32_t> rows_;
+  std::uint32_t all_over_ = 0;    // everything up to here is complete for whatever the host enqueues now
+  std::uint32_t last_group_ = 0;  // the last group enqueued, on any stream
 };
 
 // Saved rows in first-in-first-out order: the kept handles of one queue.

@@ -45,7 +45,7 @@ class WitnessBuilder {
   // `node` cannot go on before rank `thread` gets past what it is at now. False: that rank is at its end.
   bool wait_for_rank(int node, std::uint32_t thread, std::uint32_t before, const std::string& reason) {
     for (const auto& [other, item] : running_[thread]) graph_.wait(node, other, reason);
-    const bool host_behind = connecting_[thread] >= 0 && cold_.stop(thread) <= before;
+    const bool host_behind = connecting_[thread] >= 0 && cold_.blocked(thread).item <= before;
     if (host_behind && connecting_[thread] != node) graph_.wait(node, connecting_[thread], reason);
     return !running_[thread].empty() || host_behind;
   }
