@@ -14,6 +14,7 @@ namespace {
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+using MaybeTensor = c10::optional<Tensor>;
 using Guard = at::AutoDispatchBelowADInplaceOrView;  // inside an operation, ATen need not look for autograd
 
 Tensor fp32(at::IntArrayRef shape) { return at::empty(shape, at::TensorOptions().dtype(at::kFloat)); }
@@ -22,7 +23,6 @@ float* write(const Tensor& tensor) { return tensor.data_ptr<float>(); }
 std::int64_t columns_of(const Tensor& tensor) { return tensor.size(-1); }
 std::int64_t rows_of(const Tensor& tensor) { return tensor.numel() / columns_of(tensor); }
 Tensor matrix(const Tensor& tensor) { return tensor.view({rows_of(tensor), columns_of(tensor)}); }
-const float* read_optional(const Tensor& tensor) { return tensor.defined() ? read(tensor) : nullptr; }
 
 std::vector<std::int64_t> with_columns(const Tensor& like, std::int64_t columns) {
   std::vector<std::int64_t> shape = like.sizes().vec();
@@ -34,18 +34,19 @@ std::vector<std::int64_t> with_columns(const Tensor& like, std::int64_t columns)
 enum class Tail : std::int64_t { kNone, kGelu, kAdd };
 
 struct Linear : torch::autograd::Function<Linear> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                        const Tensor& residual, std::int64_t tail) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const MaybeTensor& bias,
+                        const MaybeTensor& residual, std::int64_t tail) {
     const Guard guard;
     const at::ScalarType type = x.scalar_type();
     const DType dtype = dtype_of(type);
     Tensor product = fp32(with_columns(x, weight.size(0)));
     Tensor flat = matrix(product);
     at::mm_out(flat, matrix(to_float(x)), to_float(weight).t());
-    kernels::add_bias(write(product), read_optional(bias.defined() ? to_float(bias) : bias), rows_of(product),
+    const Tensor wide_bias = bias ? to_float(*bias) : Tensor();
+    kernels::add_bias(write(product), bias ? read(wide_bias) : nullptr, rows_of(product),
                       columns_of(product), dtype);
     context->saved_data["tail"] = tail;
-    context->saved_data["bias"] = bias.defined();
+    context->saved_data["bias"] = bias.has_value();
     if (tail == static_cast<std::int64_t>(Tail::kGelu)) {
       Tensor out = fp32(product.sizes());
       kernels::gelu(read(product), write(out), product.numel(), dtype);
@@ -53,7 +54,7 @@ struct Linear : torch::autograd::Function<Linear> {
       return to_type(out, type);
     }
     if (tail == static_cast<std::int64_t>(Tail::kAdd)) {
-      kernels::add(write(product), read(to_float(residual)), product.numel(), dtype);
+      kernels::add(write(product), read(to_float(*residual)), product.numel(), dtype);
     }
     context->save_for_backward({x, weight});
     return to_type(product, type);
@@ -227,15 +228,16 @@ Tensor to_type(const Tensor& fp32_tensor, at::ScalarType type) {
 }
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return Linear::apply(x, weight, bias, Tensor(), static_cast<std::int64_t>(Tail::kNone));
+  return Linear::apply(x, weight, bias.defined() ? MaybeTensor(bias) : MaybeTensor(), MaybeTensor(),
+                       static_cast<std::int64_t>(Tail::kNone));
 }
 
 Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return Linear::apply(x, weight, bias, Tensor(), static_cast<std::int64_t>(Tail::kGelu));
+  return Linear::apply(x, weight, MaybeTensor(bias), MaybeTensor(), static_cast<std::int64_t>(Tail::kGelu));
 }
 
 Tensor linear_add(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual) {
-  return Linear::apply(x, weight, bias, residual, static_cast<std::int64_t>(Tail::kAdd));
+  return Linear::apply(x, weight, MaybeTensor(bias), MaybeTensor(residual), static_cast<std::int64_t>(Tail::kAdd));
 }
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) { return LayerNorm::apply(x, weight, bias); }

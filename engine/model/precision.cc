@@ -1,5 +1,7 @@
 #include "engine/model/precision.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
@@ -112,6 +114,17 @@ void narrow(const float* source, DType type, void* destination, std::size_t coun
     case DType::kBF16: return narrow_bfloat(source, static_cast<std::uint16_t*>(destination), count);
     case DType::kF32: std::memcpy(destination, source, count * sizeof(float)); return;
     default: PL_ASSERT_MSG(false, "not a precision");
+  }
+}
+
+void accumulate(const void* values, DType type, float* sums, std::size_t count) {
+  constexpr std::size_t kBlock = 1024;
+  float block[kBlock];
+  for (std::size_t at = 0; at < count; at += kBlock) {
+    const std::size_t part = std::min(kBlock, count - at);
+    const std::size_t bytes = at * static_cast<std::size_t>(dtype_bytes(type));
+    widen(static_cast<const std::byte*>(values) + bytes, type, block, part);
+    for (std::size_t i = 0; i < part; ++i) sums[at + i] += block[i];
   }
 }
 

@@ -17,6 +17,9 @@ constexpr DType dtype_of(Precision precision) {
 void widen(const void* source, DType type, float* destination, std::size_t count);
 void narrow(const float* source, DType type, void* destination, std::size_t count);
 
+// sums[i] += values[i], in fp32.
+void accumulate(const void* values, DType type, float* sums, std::size_t count);
+
 // Rounds fp32 values to the nearest value of `type`, in place.
 void round_to(DType type, float* values, std::size_t count);
 float round_to(DType type, float value);

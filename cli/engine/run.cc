@@ -1,0 +1,128 @@
+// `plumbline-engine run`: trains, prints a table while it does, writes the RunRecord.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <memory>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/common/command.h"
+#include "cli/common/exit_codes.h"
+#include "cli/common/options_binding.h"
+#include "cli/common/output.h"
+#include "cli/engine/run_table.h"
+#include "engine/base/assert.h"
+#include "engine/base/hash.h"
+#include "engine/base/version.h"
+#include "engine/train/trainer.h"
+
+namespace plumbline::cli {
+namespace {
+
+struct Options {
+  std::string out = "run.plmb";
+  int log_interval = 0;
+  bool quiet = false;
+};
+
+// The line that repeats a run: what was given, quoted where a shell needs it.
+std::string command_line(const std::vector<std::string>& arguments) {
+  std::string line = "plumbline run";
+  for (const std::string& argument : arguments) {
+    const bool plain = !argument.empty() && argument.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                                       "0123456789-_=./:,+@%") == std::string::npos;
+    std::string quoted = argument;
+    for (std::size_t at = quoted.find('\''); at != std::string::npos; at = quoted.find('\'', at + 4)) quoted.replace(at, 1, "'\\''");
+    line += plain ? " " + argument : " '" + quoted + "'";
+  }
+  return line;
+}
+
+int report_stop(const TrainOutcome& outcome) {
+  constexpr std::size_t kMost = 10;
+  for (std::size_t i = 0; i < std::min(kMost, outcome.findings.size()); ++i) {
+    const Finding& finding = outcome.findings[i];
+    hint(fmt::format("{}: {}", finding_kind_name(finding.kind), finding.why));
+    for (const WaitEdge& edge : finding.cycle) {
+      hint(fmt::format("  rank {}: {} waits for rank {}: {} ({})", edge.from.rank, edge.from.text, edge.to.rank, edge.to.text, edge.reason));
+    }
+  }
+  for (std::size_t i = 0; i < std::min(kMost, outcome.toy.size()); ++i) hint(outcome.toy[i].text);
+  const std::size_t more = outcome.findings.size() + outcome.toy.size();
+  if (more > kMost) hint(fmt::format("... {} findings in all", more));
+  return outcome.exit_code;
+}
+
+void print_losses(const Trainer& trainer, const TrainOutcome& outcome) {
+  if (trainer.text() == nullptr) {
+    print_line("every contribution arrived exactly once, in every step");
+    return;
+  }
+  if (std::isnan(outcome.validation_loss)) return;
+  const Baselines base = text_baselines(trainer.text()->training_part(), trainer.text()->held_out());
+  const auto row = [](const char* what, double nats) {
+    print_line(fmt::format("  {:<34} {:.3f} bits a byte ({:.3f} nats)", what, nats * kBitsPerNat, nats));
+  };
+  print_line("held-out text:");
+  row("this model, validation loss", outcome.validation_loss);
+  row("bigram model of the training part", base.bigram);
+  row("unigram entropy", base.unigram);
+}
+
+int train(const ConfigArguments& arguments, const Options& options) {
+  const Result<ValidConfig> valid = arguments.load(Purpose::kRun);
+  if (!valid) return report(valid.error());
+  const std::string line = command_line(arguments.arguments());
+  set_reproduction(line);
+
+  RunTable table(valid->config, options.log_interval, options.quiet);
+  std::unique_ptr<RecordWriter> writer;
+  Trainer::Options training;
+  training.on_step = [&](const RunRecord& record) -> Status {
+    table.add(record.steps.back());
+    return writer->append(record);
+  };
+  Result<std::unique_ptr<Trainer>> trainer = Trainer::create(valid->config, std::move(training));
+  if (!trainer) return report(trainer.error());
+  RunRecord& record = (*trainer)->record();
+  record.producer = fmt::format("plumbline {}", release_version());
+  record.command = line;
+  Result<RecordWriter> created = RecordWriter::create(options.out, record);
+  if (!created) return report(created.error());
+  writer = std::make_unique<RecordWriter>(std::move(*created));
+
+  const Result<TrainOutcome> outcome = (*trainer)->run();
+  if (!outcome) return report(outcome.error());
+  const Status finished = writer->finish(record);
+  if (!finished) return report(finished.error());
+  if (outcome->exit_code != kExitHolds) {
+    report_stop(*outcome);
+    print_line(fmt::format("record  {}", options.out));
+    return outcome->exit_code;
+  }
+  print_losses(**trainer, *outcome);
+  print_line(fmt::format("digest  {}", hex64(record.digest())));
+  print_line(fmt::format("record  {}", options.out));
+  return kExitHolds;
+}
+
+Run build(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("-o,--out", options->out, "the record's file; run.plmb if not given");
+  app.add_option("--log-interval", options->log_interval, "iterations between lines of the table; about 20 lines if not given");
+  app.add_flag("-q,--quiet", options->quiet, "no table");
+  const auto config = add_config_arguments(app);
+  return [=]() -> int { return train(*config, *options); };
+}
+
+const RegisterCommand kCommand({.name = "run",
+                                .summary = "train a model through the simulated pipeline and record everything",
+                                .usage = "[CONFIG] [flags] [-o run.plmb]",
+                                .examples = {{"plumbline run --pp 4 --num-layers 4 --micro-batches 8", "1F1B, fp32"},
+                                             {"plumbline run cfg.toml --fp16 -o fp16.plmb", ""}},
+                                .build = build});
+
+}  // namespace
+}  // namespace plumbline::cli

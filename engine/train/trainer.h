@@ -1,0 +1,65 @@
+// Trainer: from a configuration to a trained model and a RunRecord. It makes the stages and workers of all ranks, lowers the
+// training and the evaluation Program, hands them to the driver it was given, and keeps the books: step rows, evaluation,
+// digests. After every update it compares the replicas: parameters, main parameters, moments, update counts and scalers of
+// all ranks that share them must be equal, bit for bit.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/config/run_config.h"
+#include "engine/model/toy_check.h"
+#include "engine/runtime/run_record.h"
+#include "engine/train/baselines.h"
+#include "engine/train/driver.h"
+#include "engine/train/text.h"
+#include "engine/train/worker.h"
+
+namespace plumbline {
+
+// How a run ended.
+struct TrainOutcome {
+  bool completed = true;
+  std::vector<Finding> findings;       // of the step that did not complete, or whose labels were wrong
+  std::vector<ToyFinding> toy;         // toy model: contributions that were not what they must be
+  int exit_code = 0;                   // docs/exit-codes.md: 0, 3 deadlock, 4 wrong labels or contributions
+  double validation_loss = 0.0;        // of the last evaluation, nats a byte; NaN: none
+};
+
+class Trainer {
+ public:
+  struct Options {
+    DriverFactory driver = simulated();
+    // Called after every step with the record so far; the last row of record.steps is the step's.
+    std::function<Status(const RunRecord&)> on_step;
+    // What the driver runs in place of a rank's worker (which stays alive); for fault injection in tests.
+    std::function<std::unique_ptr<Worker>(StageWorker&)> wrap;
+  };
+
+  // `config` has passed validate() for a run.
+  static Result<std::unique_ptr<Trainer>> create(RunConfig config, Options options);
+  ~Trainer();
+
+  // Trains and evaluates to the end, or to the first step that does not complete. Errors are a worker's or on_step's.
+  Result<TrainOutcome> run();
+
+  // One training step; for tests.
+  Result<TrainOutcome> train_step();
+
+  const RunConfig& config() const;
+  const RunRecord& record() const;
+  RunRecord& record();
+  const Program& program() const;
+  const std::vector<StageWorker*>& workers() const;  // by rank
+  const Text* text() const;                          // null for the toy model
+
+ private:
+  struct Impl;
+  explicit Trainer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace plumbline
