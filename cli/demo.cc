@@ -1,5 +1,5 @@
-// `demo`: the tool's story in one run - a real hang found, the repair certified, a training run, its report. Every step is a
-// command that a person can repeat; the demo prints it and runs it as it stands.
+// `demo`: the tool's story in one run - a real hang found, the repair certified, a training run, its report.
+// Every step is a command that a person can repeat; the demo prints it and runs it as it stands.
 #include <chrono>
 #include <filesystem>
 #include <memory>
@@ -24,17 +24,20 @@ constexpr std::string_view kRepaired = "0SEND_F1,2RECV_F0\n1RECV_F1,1SEND_F0\n";
 
 // Chosen so that a byte-level GPT over 8 stages passes the bigram model within half a minute on one core.
 const std::vector<std::string> kTraining{
-    "--schedule", "interleaved", "--pp", "4", "--vp", "2", "--microbatches", "4", "--fp16",
-    "--inject-overflow", "rank=2:step=25"};
+    "--schedule", "interleaved",       "--pp",          "4", "--vp", "2", "--microbatches", "4",
+    "--fp16",     "--inject-overflow", "rank=2:step=25"};
 
 class Demo {
  public:
-  Demo(std::string folder, std::vector<std::string> extra) : folder_(std::move(folder)), extra_(std::move(extra)) {}
+  Demo(std::string folder, std::vector<std::string> extra)
+      : folder_(std::move(folder)), extra_(std::move(extra)) {}
 
   int run() {
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
-    if (error) return report(Error{ErrorCode::kIo, fmt::format("cannot create '{}': {}", folder_, error.message()), {}});
+    if (error)
+      return report(
+          Error{ErrorCode::kIo, fmt::format("cannot create '{}': {}", folder_, error.message()), {}});
     self_ = std::filesystem::read_symlink("/proc/self/exe", error).string();
     for (const auto step : {&Demo::hang, &Demo::repair, &Demo::training, &Demo::closing}) {
       if (const int code = (this->*step)(); code != kExitHolds) return code;
@@ -46,7 +49,9 @@ class Demo {
   std::string path(const char* name) const { return (std::filesystem::path(folder_) / name).string(); }
 
   static void say(const std::string& text) { print_line(text); }
-  static void heading(const std::string& text) { print_line("\n" + paint(text, Paint::kBold, color_on_stdout()) + "\n"); }
+  static void heading(const std::string& text) {
+    print_line("\n" + paint(text, Paint::kBold, color_on_stdout()) + "\n");
+  }
 
   // Prints and runs `plumbline WORDS...`; anything but `expected` ends the demo.
   int command(std::vector<std::string> words, int expected) {
@@ -57,7 +62,8 @@ class Demo {
     const Result<int> code = spawn(words);
     if (!code) return report(code.error());
     if (*code == expected) return kExitHolds;
-    hint(fmt::format("demo: this command should have ended with exit code {} but ended with {}", expected, *code));
+    hint(fmt::format("demo: this command should have ended with exit code {} but ended with {}", expected,
+                     *code));
     return *code == kExitHolds ? kExitFailed : *code;
   }
 
@@ -70,14 +76,23 @@ class Demo {
     heading("1. A hang that cost people days: pytorch/pytorch#172668");
     say("Two ranks of a looped pipeline, as the report lists their actions: each sends before it receives.");
     if (const int code = file("hang.csv", kHang); code != kExitHolds) return code;
-    if (const int code = command({"check", path("hang.csv"), "--fragment", "--comm-map", "pair"}, kExitDeadlock); code != kExitHolds) return code;
-    if (const int code = command({"sim", path("hang.csv"), "--fragment", "--comm-map", "pair", "-o", path("hang.plmb")}, kExitDeadlock); code != kExitHolds) return code;
-    return command({"report", path("hang.plmb"), "-o", path("hang.html"), "--dot", path("hang.dot")}, kExitHolds);
+    if (const int code =
+            command({"check", path("hang.csv"), "--fragment", "--comm-map", "pair"}, kExitDeadlock);
+        code != kExitHolds)
+      return code;
+    if (const int code =
+            command({"sim", path("hang.csv"), "--fragment", "--comm-map", "pair", "-o", path("hang.plmb")},
+                    kExitDeadlock);
+        code != kExitHolds)
+      return code;
+    return command({"report", path("hang.plmb"), "-o", path("hang.html"), "--dot", path("hang.dot")},
+                   kExitHolds);
   }
 
   int repair() {
     heading("2. The repair, certified");
-    say("One side receives first. Certified means: whatever NCCL buffers, in whatever order kernels of one device run, and with");
+    say("One side receives first. Certified means: whatever NCCL buffers, in whatever order kernels of one "
+        "device run, and with");
     say("connections that are still to be made, it cannot hang.");
     if (const int code = file("repaired.csv", kRepaired); code != kExitHolds) return code;
     return command({"check", path("repaired.csv"), "--fragment", "--comm-map", "pair"}, kExitHolds);
@@ -85,7 +100,8 @@ class Demo {
 
   int training() {
     heading("3. A training run on the same machinery");
-    say("Four ranks, two chunks each, interleaved 1F1B, fp16 with a dynamic loss scale; at one step one rank is given a gradient");
+    say("Four ranks, two chunks each, interleaved 1F1B, fp16 with a dynamic loss scale; at one step one rank "
+        "is given a gradient");
     say("that is not finite, and every rank must skip that step.");
     const Result<std::string> engine = find_engine();
     if (!engine) return report(engine.error());
@@ -102,8 +118,14 @@ class Demo {
 
   int closing() {
     heading("4. The reports");
-    if (const int code = command({"report", path("train.plmb"), "-o", path("report.html"), "--svg", path("timeline.svg")}, kExitHolds); code != kExitHolds) return code;
-    const auto absolute = [&](const char* name) { return std::filesystem::absolute(path(name)).lexically_normal().string(); };
+    if (const int code =
+            command({"report", path("train.plmb"), "-o", path("report.html"), "--svg", path("timeline.svg")},
+                    kExitHolds);
+        code != kExitHolds)
+      return code;
+    const auto absolute = [&](const char* name) {
+      return std::filesystem::absolute(path(name)).lexically_normal().string();
+    };
     say(fmt::format("\nOpen {}\n     {}", absolute("report.html"), absolute("hang.html")));
     return kExitHolds;
   }
@@ -120,12 +142,13 @@ Run build(CLI::App& app) {
   return [&app, folder]() -> int { return Demo(*folder, app.remaining()).run(); };
 }
 
-const RegisterCommand kCommand({.name = "demo",
-                                .summary = "find a real hang, certify its repair, train, and draw the reports",
-                                .usage = "[-o DIR] [flags for the training run]",
-                                .examples = {{"plumbline demo", "about half a minute"},
-                                             {"plumbline demo --train-iters 50", "a shorter training run"}},
-                                .build = build});
+const RegisterCommand kCommand(
+    {.name = "demo",
+     .summary = "find a real hang, certify its repair, train, and draw the reports",
+     .usage = "[-o DIR] [flags for the training run]",
+     .examples = {{"plumbline demo", "about half a minute"},
+                  {"plumbline demo --train-iters 50", "a shorter training run"}},
+     .build = build});
 
 }  // namespace
 }  // namespace plumbline::cli

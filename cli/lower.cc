@@ -1,4 +1,6 @@
 // `lower`: prints what a configuration is lowered to: the Program text, or the schedule's rows as CSV.
+#include "engine/program/lower.h"
+
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -7,7 +9,6 @@
 #include "cli/common/exit_codes.h"
 #include "cli/common/options_binding.h"
 #include "cli/common/output.h"
-#include "engine/program/lower.h"
 #include "engine/program/text.h"
 #include "engine/schedule/csv.h"
 
@@ -45,12 +46,13 @@ Run build(CLI::App& app) {
   return [=]() -> int { return show(*options, *arguments); };
 }
 
-const RegisterCommand kCommand({.name = "lower",
-                                .summary = "print the Program (or the schedule as CSV) that a configuration stands for",
-                                .usage = "[CONFIG] [--csv] [--pipeline-only] [flags]",
-                                .examples = {{"plumbline lower --pp 4 -m 8 > program.txt", "the Program text"},
-                                             {"plumbline lower --pp 4 --vp 2 --schedule interleaved -m 8 --csv", "rows of actions"}},
-                                .build = build});
+const RegisterCommand kCommand(
+    {.name = "lower",
+     .summary = "print the Program (or the schedule as CSV) that a configuration stands for",
+     .usage = "[CONFIG] [--csv] [--pipeline-only] [flags]",
+     .examples = {{"plumbline lower --pp 4 -m 8 > program.txt", "the Program text"},
+                  {"plumbline lower --pp 4 --vp 2 --schedule interleaved -m 8 --csv", "rows of actions"}},
+     .build = build});
 
 }  // namespace
 }  // namespace plumbline::cli

@@ -33,8 +33,11 @@ void print_all() {
   for (const Generator& generator : generators()) {
     print_line(paint(generator.name, Paint::kBold, color));
     Table table{{"", ""}, {}};
-    table.rows = {{"  what", generator.summary},   {"  needs", generator.constraints}, {"  bubble", generator.bubble},
-                  {"  memory", generator.memory}, {"  source", generator.source}};
+    table.rows = {{"  what", generator.summary},
+                  {"  needs", generator.constraints},
+                  {"  bubble", generator.bubble},
+                  {"  memory", generator.memory},
+                  {"  source", generator.source}};
     std::string text = layout(table, output_width());
     print(text.substr(text.find('\n') + 1));
   }

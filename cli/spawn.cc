@@ -23,7 +23,9 @@ Result<int> spawn(const std::vector<std::string>& arguments) {
   }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0) {
-    if (errno != EINTR) return fail(ErrorCode::kIo, fmt::format("cannot wait for '{}': {}", arguments[0], std::strerror(errno)));
+    if (errno != EINTR)
+      return fail(ErrorCode::kIo,
+                  fmt::format("cannot wait for '{}': {}", arguments[0], std::strerror(errno)));
   }
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
@@ -32,7 +34,8 @@ std::string shell_line(const std::vector<std::string>& arguments) {
   std::string line;
   for (const std::string& argument : arguments) {
     if (!line.empty()) line += ' ';
-    const bool plain = argument.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:,+@%") ==
+    const bool plain = argument.find_first_not_of(
+                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:,+@%") ==
                            std::string::npos &&
                        !argument.empty();
     line += plain ? argument : fmt::format("'{}'", argument);

@@ -8,7 +8,8 @@
 
 namespace plumbline::cli {
 
-// Starts `arguments` without a shell and waits; the exit code, 128 + n for a signal n. An error when it cannot be started.
+// Starts `arguments` without a shell and waits; the exit code, 128 + n for a signal n. An error when it
+// cannot be started.
 Result<int> spawn(const std::vector<std::string>& arguments);
 
 // A command line as a person would type it: words with blanks or quotes are quoted.

@@ -31,8 +31,8 @@ std::string reproduction() {
 }
 
 void assertion_failed(const char* condition, const char* file, int line, const std::string& detail) {
-  std::string text = std::string("plumbline: internal error: ") + condition + " does not hold at " + file + ":" +
-                     std::to_string(line) + "\n";
+  std::string text = std::string("plumbline: internal error: ") + condition + " does not hold at " + file +
+                     ":" + std::to_string(line) + "\n";
   if (!detail.empty()) text += "  " + detail + "\n";
   const std::string repeat = reproduction();
   if (!repeat.empty()) text += "  reproduce: " + repeat + "\n";

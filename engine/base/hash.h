@@ -11,7 +11,9 @@
 namespace plumbline {
 
 std::uint64_t hash64(const void* data, std::size_t size, std::uint64_t seed = 0);
-inline std::uint64_t hash64(std::string_view text, std::uint64_t seed = 0) { return hash64(text.data(), text.size(), seed); }
+inline std::uint64_t hash64(std::string_view text, std::uint64_t seed = 0) {
+  return hash64(text.data(), text.size(), seed);
+}
 
 // Accumulates values into one 64-bit digest. Order matters; nothing about addresses or time enters it.
 class Hasher {

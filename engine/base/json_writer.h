@@ -1,5 +1,5 @@
-// A streaming JSON writer: deterministic order and number forms, no tree in memory. Misuse (a value without its key, an
-// unclosed object) is an assertion.
+// A streaming JSON writer: deterministic order and number forms, no tree in memory. Misuse (a value without
+// its key, an unclosed object) is an assertion.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ class JsonWriter {
  private:
   void separate();
   std::string out_;
-  std::vector<char> open_;    // '{' or '[' of what is open
-  bool first_ = true;         // nothing written yet at this level
+  std::vector<char> open_;  // '{' or '[' of what is open
+  bool first_ = true;       // nothing written yet at this level
   bool have_key_ = false;
 };
 

@@ -1,5 +1,6 @@
-// Expected failures are values. Result<T> holds a T or an Error; Error says what went wrong, where, by which rule and how
-// to mend it. Programmer errors are assertions instead (assert.h); nothing in plumbline throws for an expected failure.
+// Expected failures are values. Result<T> holds a T or an Error; Error says what went wrong, where, by which
+// rule and how to mend it. Programmer errors are assertions instead (assert.h); nothing in plumbline throws
+// for an expected failure.
 #pragma once
 
 #include <string>
@@ -51,9 +52,10 @@ inline tl::unexpected<Error> fail(ErrorCode code, std::string message, Where whe
 
 }  // namespace plumbline
 
-// Evaluates an expression that yields Result<T> and hands its error on to the caller. The only control-flow macro here.
-#define PL_TRY(expression)                                               \
-  do {                                                                   \
-    auto&& pl_try_result = (expression);                                 \
-    if (!pl_try_result) return tl::unexpected(pl_try_result.error());    \
+// Evaluates an expression that yields Result<T> and hands its error on to the caller. The only control-flow
+// macro here.
+#define PL_TRY(expression)                                            \
+  do {                                                                \
+    auto&& pl_try_result = (expression);                              \
+    if (!pl_try_result) return tl::unexpected(pl_try_result.error()); \
   } while (false)

@@ -21,7 +21,8 @@ double to_unit(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x
 
 }  // namespace
 
-std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
+std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> counter,
+                                        std::array<std::uint32_t, 2> key) {
   for (int round = 0; round < kRounds; ++round) {
     const std::uint64_t a = std::uint64_t{kMultiplierA} * counter[0];
     const std::uint64_t b = std::uint64_t{kMultiplierB} * counter[2];

@@ -29,7 +29,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
     for (std::size_t j = 1; j <= b.size(); ++j) {
       const std::size_t replace = cost[i - 1][j - 1] + (fold(a[i - 1]) == fold(b[j - 1]) ? 0 : 1);
       cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1, replace});
-      const bool swapped = i > 1 && j > 1 && fold(a[i - 1]) == fold(b[j - 2]) && fold(a[i - 2]) == fold(b[j - 1]);
+      const bool swapped =
+          i > 1 && j > 1 && fold(a[i - 1]) == fold(b[j - 2]) && fold(a[i - 2]) == fold(b[j - 1]);
       if (swapped) cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
     }
   }
@@ -42,7 +43,8 @@ struct FileCloser {
 using File = std::unique_ptr<std::FILE, FileCloser>;
 
 tl::unexpected<Error> io_error(const std::string& path, const char* doing) {
-  return fail(ErrorCode::kIo, fmt::format("cannot {} '{}': {}", doing, path, std::strerror(errno)), Where{path, 0, 0});
+  return fail(ErrorCode::kIo, fmt::format("cannot {} '{}': {}", doing, path, std::strerror(errno)),
+              Where{path, 0, 0});
 }
 
 }  // namespace
@@ -76,7 +78,8 @@ Result<std::uint64_t> parse_unsigned(std::string_view text) {
   std::uint64_t value = 0;
   const bool hex = text.size() > 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X');
   const std::string_view digits = hex ? text.substr(2) : text;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, hex ? 16 : 10);
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), value, hex ? 16 : 10);
   if (digits.empty() || error != std::errc() || end != digits.data() + digits.size()) {
     return fail(ErrorCode::kParse, fmt::format("'{}' is not a number from 0 to 2^64-1", text));
   }

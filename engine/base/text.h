@@ -20,7 +20,8 @@ Result<std::uint64_t> parse_unsigned(std::string_view text);
 // Whole text; finite values only; "1e-3" and "0.5" are accepted in every locale.
 Result<double> parse_double(std::string_view text);
 
-// The candidate closest to `name` by edit distance ('-' equals '_'), or empty when none is within a third of its length.
+// The candidate closest to `name` by edit distance ('-' equals '_'), or empty when none is within a third of
+// its length.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
 
 // Reads a whole file; the error names the path and the system's reason.

@@ -67,7 +67,8 @@ Result<double> parse_bandwidth(std::string_view text) {
   std::string_view rate = trim(text);
   if (rate.size() > 2 && rate.substr(rate.size() - 2) == "/s") rate.remove_suffix(2);
   const Result<double> value = parse_quantity(rate, kByteUnits, "bandwidth", "10GB/s, 900MB/s");
-  if (!value) return fail(ErrorCode::kParse, fmt::format("'{}' is not a bandwidth (examples: 10GB/s, 900MB/s)", text));
+  if (!value)
+    return fail(ErrorCode::kParse, fmt::format("'{}' is not a bandwidth (examples: 10GB/s, 900MB/s)", text));
   if (*value <= 0.0) return fail(ErrorCode::kParse, fmt::format("bandwidth '{}' must be above zero", text));
   return *value;
 }

@@ -1,6 +1,7 @@
-// Stage: what a user writes to run a model of their own through plumbline (docs/bring-your-own-stage.md). One object is one
-// pipeline stage of one data-parallel replica; it holds parameters and turns an input into an output. Autograd does the
-// backward; schedule, communication, precision, optimizer and records are the engine's.
+// Stage: what a user writes to run a model of their own through plumbline (docs/bring-your-own-stage.md). One
+// object is one pipeline stage of one data-parallel replica; it holds parameters and turns an input into an
+// output. Autograd does the backward; schedule, communication, precision, optimizer and records are the
+// engine's.
 //
 // Determinism: a stage may use nothing but its parameters, its input and its batch. Initial values come from
 // CounterRng(seed, parameter name), indexed by element, so that no layout changes them.
@@ -25,8 +26,9 @@ namespace plumbline {
 struct StageParameter {
   std::string name;
   at::Tensor value;
-  bool tied = false;  // the embedding shared by the first and the last stage: same name on both, updated by the summed
-                      // gradient, counted once in norms and digests
+  bool tied =
+      false;  // the embedding shared by the first and the last stage: same name on both, updated by the summed
+              // gradient, counted once in norms and digests
 };
 
 // Integer inputs of one microbatch, int64 [micro_batch_size, seq_length]. Always given to every stage.
@@ -59,7 +61,8 @@ struct ModelFamily {
   std::string name;
   std::string summary;
   std::unique_ptr<Stage> (*make_stage)(const StageSpec& spec) = nullptr;
-  // Sizes for lowering: activation and its dtype, stash and main-gradient bytes by stage, tied gradient, parameter count.
+  // Sizes for lowering: activation and its dtype, stash and main-gradient bytes by stage, tied gradient,
+  // parameter count.
   ModelSizes (*sizes)(const RunConfig& config) = nullptr;
 };
 

@@ -12,11 +12,12 @@
 namespace plumbline::lowering {
 
 // Megatron's calls of one rank. Stages of the rank: chunk * ranks + rank.
-void emit_script(const Script& script, const Tables& tables, int ranks, int rank, P2pStyle style, bool call_marks,
-                 std::vector<Item>& items);
+void emit_script(const Script& script, const Tables& tables, int ranks, int rank, P2pStyle style,
+                 bool call_marks, std::vector<Item>& items);
 
 // A row that lists its own communication: every send and receive is a call of its own; a computation waits for the
 // receive of what it reads; sends are waited for at the end of the row.
-Status emit_actions(std::span<const Action> row, const Tables& tables, bool sharded, std::vector<Item>& items);
+Status emit_actions(std::span<const Action> row, const Tables& tables, bool sharded,
+                    std::vector<Item>& items);
 
 }  // namespace plumbline::lowering

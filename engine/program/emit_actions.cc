@@ -11,26 +11,36 @@ constexpr std::size_t kMostHandlesAWait = 0xFFFF;
 
 class Emission {
  public:
-  Emission(const Tables& tables, bool sharded, std::vector<Item>& items) : tables_(tables), sharded_(sharded), items_(items) {}
+  Emission(const Tables& tables, bool sharded, std::vector<Item>& items)
+      : tables_(tables), sharded_(sharded), items_(items) {}
 
   Status action(const Action& action) {
     switch (action.kind) {
-      case ActionKind::kForward: return compute(KernelKind::kForward, action);
-      case ActionKind::kBackward: return compute(KernelKind::kBackward, action);
-      case ActionKind::kInputGrad: return compute(KernelKind::kInputGrad, action);
-      case ActionKind::kWeightGrad: return compute(KernelKind::kWeightGrad, action);
-      case ActionKind::kSendForward: return communicate(action, action.stage + 1, tables_.send_forward(action.stage));
-      case ActionKind::kRecvForward: return communicate(action, action.stage - 1, tables_.recv_forward(action.stage));
-      case ActionKind::kSendBackward: return communicate(action, action.stage - 1, tables_.send_backward(action.stage));
-      case ActionKind::kRecvBackward: return communicate(action, action.stage + 1, tables_.recv_backward(action.stage));
+      case ActionKind::kForward:
+        return compute(KernelKind::kForward, action);
+      case ActionKind::kBackward:
+        return compute(KernelKind::kBackward, action);
+      case ActionKind::kInputGrad:
+        return compute(KernelKind::kInputGrad, action);
+      case ActionKind::kWeightGrad:
+        return compute(KernelKind::kWeightGrad, action);
+      case ActionKind::kSendForward:
+        return communicate(action, action.stage + 1, tables_.send_forward(action.stage));
+      case ActionKind::kRecvForward:
+        return communicate(action, action.stage - 1, tables_.recv_forward(action.stage));
+      case ActionKind::kSendBackward:
+        return communicate(action, action.stage - 1, tables_.send_backward(action.stage));
+      case ActionKind::kRecvBackward:
+        return communicate(action, action.stage + 1, tables_.recv_backward(action.stage));
       case ActionKind::kUnshard:
       case ActionKind::kReshard:
       case ActionKind::kReduceGrad:
         // With one replica there is nothing to gather or reduce.
         if (!sharded_) return {};
-        return fail(ErrorCode::kUnsupported,
-                    fmt::format("{} with more than one data-parallel replica is not lowered; remove the sharding actions or set "
-                                "data-parallel-size to 1", print_action(action)));
+        return fail(ErrorCode::kUnsupported, fmt::format("{} with more than one data-parallel replica is not "
+                                                         "lowered; remove the sharding actions or set "
+                                                         "data-parallel-size to 1",
+                                                         print_action(action)));
     }
     return {};
   }
@@ -44,26 +54,35 @@ class Emission {
   }
 
  private:
-  void wait_for(unsigned slot, int microbatch) { items_.push_back(make_item(ItemOp::kWaitSlot, microbatch, 0, slot, 0)); }
+  void wait_for(unsigned slot, int microbatch) {
+    items_.push_back(make_item(ItemOp::kWaitSlot, microbatch, 0, slot, 0));
+  }
 
   Status compute(KernelKind kind, const Action& action) {
     const int stage = action.stage;
     const bool needs_gradient = kind == KernelKind::kBackward || kind == KernelKind::kInputGrad;
-    if (kind == KernelKind::kForward && tables_.remote(stage, stage - 1)) wait_for(tables_.activation(stage), action.microbatch);
-    if (needs_gradient && tables_.remote(stage, stage + 1)) wait_for(tables_.gradient(stage + 1), action.microbatch);
-    items_.push_back(make_item(ItemOp::kLaunch, action.microbatch, 0, tables_.kernel(kind, stage), kComputeStream));
+    if (kind == KernelKind::kForward && tables_.remote(stage, stage - 1))
+      wait_for(tables_.activation(stage), action.microbatch);
+    if (needs_gradient && tables_.remote(stage, stage + 1))
+      wait_for(tables_.gradient(stage + 1), action.microbatch);
+    items_.push_back(
+        make_item(ItemOp::kLaunch, action.microbatch, 0, tables_.kernel(kind, stage), kComputeStream));
     return {};
   }
 
   Status communicate(const Action& action, int neighbour, unsigned endpoint) {
     if (!tables_.remote(action.stage, neighbour)) {
-      return fail(ErrorCode::kConfig, fmt::format("{} has no partner: stage {} is {}; remove the action", print_action(action), neighbour,
-                                                  neighbour < 0 ? "before the first stage" : "on the same rank, on no rank, or past the last stage"));
+      return fail(
+          ErrorCode::kConfig,
+          fmt::format("{} has no partner: stage {} is {}; remove the action", print_action(action), neighbour,
+                      neighbour < 0 ? "before the first stage"
+                                    : "on the same rank, on no rank, or past the last stage"));
     }
     const bool send = is_send(action.kind);
     const unsigned queue = send ? 0U : static_cast<unsigned>(kSlotQueue);
     kept_sends_ += send ? 1 : 0;
-    items_.push_back(make_item(ItemOp::kOp, action.microbatch, kAfterCompute | kHandle, endpoint, tables_.stream(endpoint) | queue << 8));
+    items_.push_back(make_item(ItemOp::kOp, action.microbatch, kAfterCompute | kHandle, endpoint,
+                               tables_.stream(endpoint) | queue << 8));
     return {};
   }
 
@@ -75,7 +94,8 @@ class Emission {
 
 }  // namespace
 
-Status emit_actions(std::span<const Action> row, const Tables& tables, bool sharded, std::vector<Item>& items) {
+Status emit_actions(std::span<const Action> row, const Tables& tables, bool sharded,
+                    std::vector<Item>& items) {
   Emission emission(tables, sharded, items);
   for (const Action& action : row) PL_TRY(emission.action(action));
   emission.finish();

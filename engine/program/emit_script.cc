@@ -13,15 +13,24 @@ struct PostedOp {
 
 class Emission {
  public:
-  Emission(const Tables& tables, int ranks, int rank, P2pStyle style, bool call_marks, std::vector<Item>& items)
+  Emission(const Tables& tables, int ranks, int rank, P2pStyle style, bool call_marks,
+           std::vector<Item>& items)
       : tables_(tables), ranks_(ranks), rank_(rank), style_(style), call_marks_(call_marks), items_(items) {}
 
   void step(const ScriptStep& step) {
     switch (step.kind) {
-      case StepKind::kForward: launch(KernelKind::kForward, step.unit); return;
-      case StepKind::kBackward: launch(KernelKind::kBackward, step.unit); return;
-      case StepKind::kFreeOutput: free_output(step.unit); return;
-      case StepKind::kPhase: mark(mark_of(static_cast<Phase>(step.name))); return;
+      case StepKind::kForward:
+        launch(KernelKind::kForward, step.unit);
+        return;
+      case StepKind::kBackward:
+        launch(KernelKind::kBackward, step.unit);
+        return;
+      case StepKind::kFreeOutput:
+        free_output(step.unit);
+        return;
+      case StepKind::kPhase:
+        mark(mark_of(static_cast<Phase>(step.name)));
+        return;
       case StepKind::kCall:
         mark(mark_of(static_cast<CallName>(step.name)));
         call(step);
@@ -37,7 +46,8 @@ class Emission {
   }
 
   void launch(KernelKind kind, ChunkMicrobatch unit) {
-    items_.push_back(make_item(ItemOp::kLaunch, unit.microbatch, 0, tables_.kernel(kind, stage(unit.chunk)), kComputeStream));
+    items_.push_back(make_item(ItemOp::kLaunch, unit.microbatch, 0, tables_.kernel(kind, stage(unit.chunk)),
+                               kComputeStream));
   }
 
   void free_output(ChunkMicrobatch unit) {
@@ -49,21 +59,25 @@ class Emission {
     items_.push_back(make_item(ItemOp::kFree, unit.microbatch, 0, slot, 0));
   }
 
-  // The call's operations in the order in which Megatron posts them (p2p_communication.py): a batch in the order previous
-  // before next; separate calls so that even ranks send first and odd ranks receive first.
+  // The call's operations in the order in which Megatron posts them (p2p_communication.py): a batch in the
+  // order previous before next; separate calls so that even ranks send first and odd ranks receive first.
   std::size_t posted(const ScriptStep& step, std::array<PostedOp, 4>& out) const {
     std::size_t n = 0;
     const auto send_previous = [&] {
-      if (step.send_previous.present()) out[n++] = {tables_.send_backward(stage(step.send_previous.chunk)), step.send_previous.microbatch};
+      if (step.send_previous.present())
+        out[n++] = {tables_.send_backward(stage(step.send_previous.chunk)), step.send_previous.microbatch};
     };
     const auto recv_previous = [&] {
-      if (step.recv_previous.present()) out[n++] = {tables_.recv_forward(stage(step.recv_previous.chunk)), step.recv_previous.microbatch};
+      if (step.recv_previous.present())
+        out[n++] = {tables_.recv_forward(stage(step.recv_previous.chunk)), step.recv_previous.microbatch};
     };
     const auto send_next = [&] {
-      if (step.send_next.present()) out[n++] = {tables_.send_forward(stage(step.send_next.chunk)), step.send_next.microbatch};
+      if (step.send_next.present())
+        out[n++] = {tables_.send_forward(stage(step.send_next.chunk)), step.send_next.microbatch};
     };
     const auto recv_next = [&] {
-      if (step.recv_next.present()) out[n++] = {tables_.recv_backward(stage(step.recv_next.chunk)), step.recv_next.microbatch};
+      if (step.recv_next.present())
+        out[n++] = {tables_.recv_backward(stage(step.recv_next.chunk)), step.recv_next.microbatch};
     };
     if (style_ == P2pStyle::kBatched) {
       send_previous(), recv_previous(), send_next(), recv_next();
@@ -76,7 +90,8 @@ class Emission {
   }
 
   void op(const PostedOp& posted, unsigned flags, unsigned queue) {
-    items_.push_back(make_item(ItemOp::kOp, posted.microbatch, flags, posted.endpoint, tables_.stream(posted.endpoint) | queue << 8));
+    items_.push_back(make_item(ItemOp::kOp, posted.microbatch, flags, posted.endpoint,
+                               tables_.stream(posted.endpoint) | queue << 8));
   }
 
   void call(const ScriptStep& step) {
@@ -89,12 +104,15 @@ class Emission {
       return;
     }
     // A batch is one group a communicator: operations of several communicators are split, in the order of first use.
-    const auto same_comm = [&](const PostedOp& a, const PostedOp& b) { return tables_.stream(a.endpoint) == tables_.stream(b.endpoint); };
+    const auto same_comm = [&](const PostedOp& a, const PostedOp& b) {
+      return tables_.stream(a.endpoint) == tables_.stream(b.endpoint);
+    };
     std::size_t groups = 0;
     std::size_t begin = 0;
     while (begin < n) {
-      const auto end = std::stable_partition(ops.begin() + static_cast<std::ptrdiff_t>(begin), ops.begin() + static_cast<std::ptrdiff_t>(n),
-                                             [&, head = ops[begin]](const PostedOp& other) { return same_comm(head, other); });
+      const auto end = std::stable_partition(
+          ops.begin() + static_cast<std::ptrdiff_t>(begin), ops.begin() + static_cast<std::ptrdiff_t>(n),
+          [&, head = ops[begin]](const PostedOp& other) { return same_comm(head, other); });
       const std::size_t next = static_cast<std::size_t>(end - ops.begin());
       const bool single = begin == 0 && next == n;
       for (std::size_t i = begin; i + 1 < next; ++i) op(ops[i], kMore, 0);
@@ -120,8 +138,8 @@ class Emission {
 
 }  // namespace
 
-void emit_script(const Script& script, const Tables& tables, int ranks, int rank, P2pStyle style, bool call_marks,
-                 std::vector<Item>& items) {
+void emit_script(const Script& script, const Tables& tables, int ranks, int rank, P2pStyle style,
+                 bool call_marks, std::vector<Item>& items) {
   Emission emission(tables, ranks, rank, style, call_marks, items);
   for (const ScriptStep& step : script) emission.step(step);
 }

@@ -25,7 +25,8 @@ class Linker {
   };
 
   static std::string instance_name(const CommFamily& family, std::size_t index) {
-    if (family.pairs) return fmt::format("{}{{{},{}}}", family.name, family.instances[index][0], family.instances[index][1]);
+    if (family.pairs)
+      return fmt::format("{}{{{},{}}}", family.name, family.instances[index][0], family.instances[index][1]);
     if (family.instances.size() == 1) return family.name;
     return fmt::format("{}[{}]", family.name, index);
   }
@@ -37,7 +38,8 @@ class Linker {
       by_rank_[f].resize(static_cast<std::size_t>(program_.grid.world()));
       for (std::size_t i = 0; i < family.instances.size(); ++i) {
         const auto number = static_cast<std::int32_t>(linked_.communicators.size());
-        linked_.communicators.push_back({instance_name(family, i), static_cast<std::uint16_t>(f), family.instances[i]});
+        linked_.communicators.push_back(
+            {instance_name(family, i), static_cast<std::uint16_t>(f), family.instances[i]});
         for (std::size_t position = 0; position < family.instances[i].size(); ++position) {
           const auto rank = static_cast<std::size_t>(family.instances[i][position]);
           by_rank_[f][rank].push_back({number, static_cast<std::int32_t>(position)});
@@ -55,7 +57,8 @@ class Linker {
   Status resolve(std::size_t thread, unsigned index) {
     const Endpoint& endpoint = program_.endpoints[index];
     const Rank rank = program_.threads[thread].rank;
-    LinkedEndpoint& out = linked_.endpoints[linked_.windows[thread].base + (index - linked_.windows[thread].first)];
+    LinkedEndpoint& out =
+        linked_.endpoints[linked_.windows[thread].base + (index - linked_.windows[thread].first)];
     out.peer = endpoint_peer(program_.grid, endpoint, rank);
     for (const Place& place : by_rank_[endpoint.family][static_cast<std::size_t>(rank)]) {
       const std::int32_t peer_position = out.peer < 0 ? -1 : position_of(place.communicator, out.peer);
@@ -66,8 +69,8 @@ class Linker {
       return {};
     }
     return fail(ErrorCode::kConfig,
-                fmt::format("rank {} uses {} but no communicator of family {} holds it{}", rank, endpoint.name,
-                            program_.families[endpoint.family].name,
+                fmt::format("rank {} uses {} but no communicator of family {} holds it{}", rank,
+                            endpoint.name, program_.families[endpoint.family].name,
                             out.peer < 0 ? std::string() : fmt::format(" together with rank {}", out.peer)));
   }
 

@@ -1,5 +1,6 @@
-// LinkedProgram: endpoints resolved per rank, once. Communicator instances of all families get one global number; every
-// (rank, endpoint) that some item of the rank uses gets its communicator, its position in it, and its peer.
+// LinkedProgram: endpoints resolved per rank, once. Communicator instances of all families get one global
+// number; every (rank, endpoint) that some item of the rank uses gets its communicator, its position in it,
+// and its peer.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@ struct LinkedEndpoint {
 struct LinkedProgram {
   const Program* program = nullptr;  // must outlive this
   std::vector<Communicator> communicators;
-  // A thread holds entries for the window of endpoint rows between the first and the last that it uses. Lowering puts the
-  // rows of one rank side by side, so the windows stay small.
+  // A thread holds entries for the window of endpoint rows between the first and the last that it uses.
+  // Lowering puts the rows of one rank side by side, so the windows stay small.
   struct Window {
     std::uint32_t base = 0;   // index of the window's first entry in `endpoints`
     std::uint32_t first = 0;  // endpoint row of that entry
@@ -42,8 +43,8 @@ struct LinkedProgram {
   }
 };
 
-// Errors: a rank uses an endpoint of a family that has no instance with it (and its peer), a peer that is the rank itself
-// outside one group with its own receive, or a peer out of the world.
+// Errors: a rank uses an endpoint of a family that has no instance with it (and its peer), a peer that is the
+// rank itself outside one group with its own receive, or a peer out of the world.
 Result<LinkedProgram> link_program(const Program& program);
 
 }  // namespace plumbline

@@ -23,53 +23,69 @@ using lowering::ScriptArgs;
 
 constexpr std::string_view generator_name(ScheduleKind kind) {
   switch (kind) {
-    case ScheduleKind::kGpipe: return "gpipe";
-    case ScheduleKind::kOneFOneB: return "1f1b";
-    case ScheduleKind::kInterleaved: return "interleaved";
-    case ScheduleKind::kInterleaved2022: return "interleaved-2022";
-    case ScheduleKind::kForwardOnly: return "forward-only";
-    case ScheduleKind::kCsv: return "csv";
+    case ScheduleKind::kGpipe:
+      return "gpipe";
+    case ScheduleKind::kOneFOneB:
+      return "1f1b";
+    case ScheduleKind::kInterleaved:
+      return "interleaved";
+    case ScheduleKind::kInterleaved2022:
+      return "interleaved-2022";
+    case ScheduleKind::kForwardOnly:
+      return "forward-only";
+    case ScheduleKind::kCsv:
+      return "csv";
   }
   return "?";
 }
 
 Script script_of(ScheduleKind kind, const ScriptArgs& args) {
   switch (kind) {
-    case ScheduleKind::kGpipe: return lowering::gpipe_script(args);
-    case ScheduleKind::kInterleaved: return lowering::interleaved_script(args);
-    case ScheduleKind::kInterleaved2022: return lowering::interleaved_2022_script(args);
-    default: return args.chunks > 1 ? lowering::interleaved_script(args) : lowering::plain_script(args);
+    case ScheduleKind::kGpipe:
+      return lowering::gpipe_script(args);
+    case ScheduleKind::kInterleaved:
+      return lowering::interleaved_script(args);
+    case ScheduleKind::kInterleaved2022:
+      return lowering::interleaved_2022_script(args);
+    default:
+      return args.chunks > 1 ? lowering::interleaved_script(args) : lowering::plain_script(args);
   }
 }
 
 Policy policy_of(const RunConfig& config, const Schedule& schedule, bool listed) {
   Policy policy;
   policy.forward_only = schedule.forward_only;
-  policy.split_backward = std::any_of(schedule.actions.begin(), schedule.actions.end(), [](const Action& action) {
-    return action.kind == ActionKind::kInputGrad || action.kind == ActionKind::kWeightGrad;
-  });
+  policy.split_backward =
+      std::any_of(schedule.actions.begin(), schedule.actions.end(), [](const Action& action) {
+        return action.kind == ActionKind::kInputGrad || action.kind == ActionKind::kWeightGrad;
+      });
   policy.free_items = !listed;
   // Megatron's plain forward-only loop does not deallocate; its interleaved one does (megatron.md A.3, A.6).
-  const bool plain_forward = schedule.forward_only && schedule.stages == schedule.ranks && config.schedule.kind != ScheduleKind::kInterleaved &&
+  const bool plain_forward = schedule.forward_only && schedule.stages == schedule.ranks &&
+                             config.schedule.kind != ScheduleKind::kInterleaved &&
                              config.schedule.kind != ScheduleKind::kInterleaved2022;
   policy.deallocate = config.schedule.deallocate_outputs && !plain_forward && !listed;
   policy.loss_slot = !listed && !schedule.forward_only;
-  const bool interleaved = config.schedule.kind == ScheduleKind::kInterleaved || config.schedule.kind == ScheduleKind::kInterleaved2022;
+  const bool interleaved = config.schedule.kind == ScheduleKind::kInterleaved ||
+                           config.schedule.kind == ScheduleKind::kInterleaved2022;
   policy.free_loss = policy.loss_slot && !interleaved && policy.deallocate;
   return policy;
 }
 
-void set_frame(const RunConfig& config, const Schedule& schedule, const LowerOptions& options, Program& program) {
-  program.name = fmt::format("{} pp={} stages={} m={}", schedule.name, schedule.ranks, schedule.stages, schedule.microbatches);
+void set_frame(const RunConfig& config, const Schedule& schedule, const LowerOptions& options,
+               Program& program) {
+  program.name = fmt::format("{} pp={} stages={} m={}", schedule.name, schedule.ranks, schedule.stages,
+                             schedule.microbatches);
   program.grid = config.grid;
   program.stages = schedule.stages;
   program.microbatches = schedule.microbatches;
   program.fragment = options.fragment;
-  for (const std::int32_t rank : schedule.rank_of_stage) program.rank_of_stage.push_back(static_cast<std::uint16_t>(rank));
+  for (const std::int32_t rank : schedule.rank_of_stage)
+    program.rank_of_stage.push_back(static_cast<std::uint16_t>(rank));
 }
 
-Status emit_rank(const RunConfig& config, const Schedule& schedule, const LowerOptions& options, const lowering::Tables& tables,
-                 bool listed, int rank, Program& program) {
+Status emit_rank(const RunConfig& config, const Schedule& schedule, const LowerOptions& options,
+                 const lowering::Tables& tables, bool listed, int rank, Program& program) {
   if (listed) return lowering::emit_actions(schedule.row(rank), tables, config.grid.dp() > 1, program.items);
   ScriptArgs args;
   args.ranks = schedule.ranks;
@@ -78,8 +94,8 @@ Status emit_rank(const RunConfig& config, const Schedule& schedule, const LowerO
   args.microbatches = schedule.microbatches;
   args.group_size = config.schedule.group_size > 0 ? config.schedule.group_size : schedule.ranks;
   args.forward_only = schedule.forward_only;
-  lowering::emit_script(script_of(config.schedule.kind, args), tables, schedule.ranks, rank, config.schedule.p2p, options.call_marks,
-                        program.items);
+  lowering::emit_script(script_of(config.schedule.kind, args), tables, schedule.ranks, rank,
+                        config.schedule.p2p, options.call_marks, program.items);
   return {};
 }
 
@@ -93,22 +109,27 @@ void make_threads(const std::vector<std::uint32_t>& bounds, Program& program) {
 
 Status check_frame(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes) {
   if (schedule.ranks != config.grid.pp()) {
-    return fail(ErrorCode::kConfig, fmt::format("the schedule has {} ranks but pipeline-model-parallel-size is {}; set it to {}",
-                                                schedule.ranks, config.grid.pp(), schedule.ranks));
+    return fail(ErrorCode::kConfig,
+                fmt::format("the schedule has {} ranks but pipeline-model-parallel-size is {}; set it to {}",
+                            schedule.ranks, config.grid.pp(), schedule.ranks));
   }
   const std::size_t stages = static_cast<std::size_t>(schedule.stages);
   if (sizes.stash.size() != stages || sizes.grads.size() != stages) {
-    return fail(ErrorCode::kConfig, fmt::format("the model has {} stages, the schedule {}", sizes.stash.size(), schedule.stages));
+    return fail(ErrorCode::kConfig,
+                fmt::format("the model has {} stages, the schedule {}", sizes.stash.size(), schedule.stages));
   }
   if (stages * 4 > static_cast<std::size_t>(kMaxTableRows) / 2) {
-    return fail(ErrorCode::kUnsupported, fmt::format("{} stages need more table rows than an item can name; at most {}", stages, kMaxTableRows / 8));
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("{} stages need more table rows than an item can name; at most {}", stages,
+                            kMaxTableRows / 8));
   }
   return {};
 }
 
 }  // namespace
 
-Result<Program> lower(const RunConfig& config, const Schedule& given, const ModelSizes& sizes, LowerOptions options) {
+Result<Program> lower(const RunConfig& config, const Schedule& given, const ModelSizes& sizes,
+                      LowerOptions options) {
   PL_TRY(check_frame(config, given, sizes));
   const bool listed = config.schedule.kind == ScheduleKind::kCsv;
   Schedule with_communication;
@@ -132,10 +153,12 @@ Result<Program> lower(const RunConfig& config, const Schedule& given, const Mode
     if (tail) tail->begin(rank, program.items);
     PL_TRY(emit_rank(config, schedule, options, tables, listed, rank, program));
     if (options.call_marks && !schedule.forward_only) {
-      program.items.push_back(make_item(ItemOp::kMark, kNoMicrobatch, 0, lowering::mark_of(lowering::Phase::kFinalize), 0));
+      program.items.push_back(
+          make_item(ItemOp::kMark, kNoMicrobatch, 0, lowering::mark_of(lowering::Phase::kFinalize), 0));
     }
     if (tail) tail->finish(rank, program.items);
-    if (program.items.size() > 0xFFFFFFFFU) return fail(ErrorCode::kUnsupported, "the program has more than 2^32 items");
+    if (program.items.size() > 0xFFFFFFFFU)
+      return fail(ErrorCode::kUnsupported, "the program has more than 2^32 items");
     bounds.push_back(static_cast<std::uint32_t>(program.items.size()));
   }
   make_threads(bounds, program);
@@ -152,13 +175,17 @@ Result<Schedule> schedule_of(const RunConfig& config, bool fragment) {
   const auto generator = find_generator(generator_name(config.schedule.kind));
   if (!generator) return tl::unexpected(generator.error());
   const bool forward_only = config.schedule.kind == ScheduleKind::kForwardOnly;
-  return (*generator)->make({config.parallel.pp, config.schedule.chunks, config.schedule.microbatches, config.schedule.group_size, forward_only});
+  return (*generator)
+      ->make({config.parallel.pp, config.schedule.chunks, config.schedule.microbatches,
+              config.schedule.group_size, forward_only});
 }
 
 Result<Schedule> evaluation_schedule_of(const RunConfig& config) {
   const auto generator = find_generator("forward-only");
   if (!generator) return tl::unexpected(generator.error());
-  return (*generator)->make({config.parallel.pp, config.schedule.chunks, config.schedule.microbatches, config.schedule.group_size, true});
+  return (*generator)
+      ->make({config.parallel.pp, config.schedule.chunks, config.schedule.microbatches,
+              config.schedule.group_size, true});
 }
 
 Result<Program> program_of(const RunConfig& config, const ModelSizes& sizes, LowerOptions options) {

@@ -1,15 +1,15 @@
 // Lowering: from a schedule and a configuration to the Program of one whole training step.
 //
-// Megatron's generators (1f1b, interleaved, interleaved-2022, forward-only) are lowered to Megatron's calls: which receive
-// is posted in which combined call is decided there, not by the compute order alone (specs: megatron.md A.3-A.8). GPipe uses
-// the same plain calls (RF, SF, RB, SB). A schedule that already lists its communication is taken as it stands, one separate
-// operation an action. A compute-only order of unknown origin gets its communication by torch's rule: walking all ranks in
-// turn, a send directly after its computation and the receive at that moment on the peer's row, which is acyclic by
-// construction.
+// Megatron's generators (1f1b, interleaved, interleaved-2022, forward-only) are lowered to Megatron's calls:
+// which receive is posted in which combined call is decided there, not by the compute order alone (specs:
+// megatron.md A.3-A.8). GPipe uses the same plain calls (RF, SF, RB, SB). A schedule that already lists its
+// communication is taken as it stands, one separate operation an action. A compute-only order of unknown
+// origin gets its communication by torch's rule: walking all ranks in turn, a send directly after its
+// computation and the receive at that moment on the peer's row, which is acyclic by construction.
 //
-// After the last backward come the gradient all-reduce over data parallel, the all-reduce of the tied embedding's gradient,
-// unscaling with the agreement on found_inf, its read and the decision: the norm's reduction, clipping and the step on one
-// arm, the scaler's back-off on the other.
+// After the last backward come the gradient all-reduce over data parallel, the all-reduce of the tied
+// embedding's gradient, unscaling with the agreement on found_inf, its read and the decision: the norm's
+// reduction, clipping and the step on one arm, the scaler's back-off on the other.
 #pragma once
 
 #include "engine/base/result.h"
@@ -21,17 +21,17 @@ namespace plumbline {
 
 // What a model tells about its sizes; the same numbers are the Program's slots. All in bytes unless said.
 struct ModelSizes {
-  Bytes activation = 1 << 20;            // tensor between two stages, one microbatch
+  Bytes activation = 1 << 20;  // tensor between two stages, one microbatch
   DType activation_dtype = DType::kF32;
-  std::vector<Bytes> stash;              // kept by a forward of a stage, one entry a stage
-  std::vector<Bytes> grads;              // fp32 main gradients of a stage, one entry a stage
-  Bytes tied_grad = 0;                   // gradient of the tied embedding; 0: not tied
-  int parameters = 0;                    // number of parameter tensors of the whole model, the tied one once
+  std::vector<Bytes> stash;  // kept by a forward of a stage, one entry a stage
+  std::vector<Bytes> grads;  // fp32 main gradients of a stage, one entry a stage
+  Bytes tied_grad = 0;       // gradient of the tied embedding; 0: not tied
+  int parameters = 0;        // number of parameter tensors of the whole model, the tied one once
 };
 
 enum class StepTail : std::uint8_t {
-  kTrain,    // the whole training step
-  kSchedule, // the pipeline part only: no gradient reduction, no optimizer (checks of a bare schedule, evaluation)
+  kTrain,  // the whole training step
+  kSchedule,  // the pipeline part only: no gradient reduction, no optimizer (checks of a bare schedule, evaluation)
 };
 
 struct LowerOptions {
@@ -41,7 +41,8 @@ struct LowerOptions {
 };
 
 // The configuration must have passed validate(). `sizes` may come from a model or from [memory] (default_sizes).
-Result<Program> lower(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes, LowerOptions options = {});
+Result<Program> lower(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes,
+                      LowerOptions options = {});
 
 // Sizes from the configuration alone: [memory] values, or the transformer estimate of the [model] section.
 ModelSizes default_sizes(const RunConfig& config);

@@ -23,15 +23,20 @@ std::uint16_t row16(unsigned row) { return static_cast<std::uint16_t>(row); }
 
 }  // namespace
 
-Tables::Tables(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes, const Policy& policy,
-               Program& program)
-    : schedule_(schedule), policy_(policy), program_(program), style_(config.schedule.p2p), map_(config.schedule.comm_map) {
+Tables::Tables(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes,
+               const Policy& policy, Program& program)
+    : schedule_(schedule),
+      policy_(policy),
+      program_(program),
+      style_(config.schedule.p2p),
+      map_(config.schedule.comm_map) {
   slots(sizes);
   peers_.resize(static_cast<std::size_t>(schedule.ranks));
   families(config);
   const std::size_t stages = at(schedule.stages);
   kernel_.assign(stages * 4, kNoRow);
-  for (auto* rows : {&send_forward_, &recv_forward_, &send_backward_, &recv_backward_}) rows->assign(stages, kNoRow);
+  for (auto* rows : {&send_forward_, &recv_forward_, &send_backward_, &recv_backward_})
+    rows->assign(stages, kNoRow);
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     for (const int stage : schedule.stages_of_rank(rank)) {
       kernels(stage);
@@ -48,22 +53,29 @@ Tables::Tables(const RunConfig& config, const Schedule& schedule, const ModelSiz
   }
 }
 
-unsigned Tables::kernel(KernelKind kind, int stage) const { return kernel_[at(stage) * 4 + static_cast<std::size_t>(kind)]; }
+unsigned Tables::kernel(KernelKind kind, int stage) const {
+  return kernel_[at(stage) * 4 + static_cast<std::size_t>(kind)];
+}
 
 void Tables::slots(const ModelSizes& sizes) {
   const auto add = [this](SlotKind kind, std::string name, int stage, Bytes bytes, DType dtype) {
-    program_.slots.push_back({std::move(name), kind, dtype, row16(static_cast<unsigned>(stage)), true, false, bytes});
+    program_.slots.push_back(
+        {std::move(name), kind, dtype, row16(static_cast<unsigned>(stage)), true, false, bytes});
     return static_cast<unsigned>(program_.slots.size() - 1);
   };
   for (int s = 0; s < schedule_.stages; ++s) {
     // The tensors around stage s stand together; stage 0 has no input tensor, its rows stay unused.
-    activation_.push_back(s == 0 ? kNoRow : add(SlotKind::kActivation, fmt::format("activation.{}", s), s, sizes.activation, sizes.activation_dtype));
+    activation_.push_back(s == 0 ? kNoRow
+                                 : add(SlotKind::kActivation, fmt::format("activation.{}", s), s,
+                                       sizes.activation, sizes.activation_dtype));
     if (policy_.forward_only) {
       gradient_.push_back(kNoRow);
       stash_.push_back(kNoRow);
       continue;
     }
-    gradient_.push_back(s == 0 ? kNoRow : add(SlotKind::kGradient, fmt::format("gradient.{}", s), s, sizes.activation, sizes.activation_dtype));
+    gradient_.push_back(s == 0 ? kNoRow
+                               : add(SlotKind::kGradient, fmt::format("gradient.{}", s), s, sizes.activation,
+                                     sizes.activation_dtype));
     stash_.push_back(add(SlotKind::kStash, fmt::format("stash.{}", s), s, sizes.stash[at(s)], DType::kU8));
   }
   loss_ = policy_.loss_slot ? add(SlotKind::kOther, "loss", schedule_.stages - 1, 4, DType::kF32) : kNoRow;
@@ -97,7 +109,8 @@ void Tables::families(const RunConfig& config) {
   }
 }
 
-// Megatron with separate calls and two ranks: even ranks send on the pipeline's communicator, odd ranks on the world's.
+// Megatron with separate calls and two ranks: even ranks send on the pipeline's communicator, odd ranks on
+// the world's.
 unsigned Tables::family_between(int sender, int /*receiver*/, bool forward) const {
   if (map_ == CommMap::kDirection) return forward ? 0 : 1;
   if (map_ == CommMap::kMegatron && program_.families.size() > 1) return sender % 2 == 0 ? 0 : 1;
@@ -111,7 +124,8 @@ unsigned Tables::stream_of(int rank, int peer, unsigned family) {
   if (found == peers.end()) {
     peers.push_back(peer);
     found = peers.end() - 1;
-    if (rank < peer || std::find(peers_[at(peer)].begin(), peers_[at(peer)].end(), rank) == peers_[at(peer)].end()) {
+    if (rank < peer ||
+        std::find(peers_[at(peer)].begin(), peers_[at(peer)].end(), rank) == peers_[at(peer)].end()) {
       const RankGrid& grid = program_.grid;
       auto& instances = program_.families[0].instances;
       const int low = std::min(rank, peer);
@@ -127,11 +141,12 @@ unsigned Tables::stream_of(int rank, int peer, unsigned family) {
 
 void Tables::kernels(int stage) {
   const bool last = stage == schedule_.stages - 1;
-  const auto add = [&](KernelKind kind, char letter, std::vector<std::uint16_t> reads, std::vector<std::uint16_t> frees,
-                       std::vector<std::uint16_t> writes) {
+  const auto add = [&](KernelKind kind, char letter, std::vector<std::uint16_t> reads,
+                       std::vector<std::uint16_t> frees, std::vector<std::uint16_t> writes) {
     kernel_[at(stage) * 4 + static_cast<std::size_t>(kind)] = static_cast<unsigned>(program_.kernels.size());
-    program_.kernels.push_back({fmt::format("{}.{}", letter, stage), kind, row16(static_cast<unsigned>(stage)),
-                                std::move(reads), std::move(frees), std::move(writes)});
+    program_.kernels.push_back({fmt::format("{}.{}", letter, stage), kind,
+                                row16(static_cast<unsigned>(stage)), std::move(reads), std::move(frees),
+                                std::move(writes)});
   };
   std::vector<std::uint16_t> input;
   if (stage > 0) input.push_back(row16(activation(stage)));
@@ -148,7 +163,8 @@ void Tables::kernels(int stage) {
   std::vector<std::uint16_t> kept = input;  // released by the last kernel that needs the forward's context
   kept.push_back(row16(stash_[at(stage)]));
   if (last && policy_.loss_slot && !policy_.free_loss) kept.push_back(row16(loss_));
-  if (!last && policy_.free_items && !policy_.deallocate && remote(stage, stage + 1)) kept.push_back(row16(activation(stage + 1)));
+  if (!last && policy_.free_items && !policy_.deallocate && remote(stage, stage + 1))
+    kept.push_back(row16(activation(stage + 1)));
   std::vector<std::uint16_t> incoming;
   if (!last) incoming.push_back(row16(gradient(stage + 1)));
   std::vector<std::uint16_t> outgoing;
@@ -165,7 +181,8 @@ void Tables::kernels(int stage) {
   }
 }
 
-unsigned Tables::endpoint(EndpointKind kind, SlotKind what, int stage, int peer, unsigned slot, bool free_after) {
+unsigned Tables::endpoint(EndpointKind kind, SlotKind what, int stage, int peer, unsigned slot,
+                          bool free_after) {
   const bool send = kind == EndpointKind::kSend;
   const bool forward = what == SlotKind::kActivation;
   const int self = rank_of(stage);
@@ -190,11 +207,19 @@ void Tables::endpoints(int stage) {
   const bool before = remote(stage, stage - 1);
   const bool after = remote(stage, stage + 1);
   const bool send_releases = !policy_.free_items || (policy_.forward_only && !policy_.deallocate);
-  if (before) recv_forward_[at(stage)] = endpoint(EndpointKind::kRecv, SlotKind::kActivation, stage, rank_of(stage - 1), activation(stage), false);
-  if (after) send_forward_[at(stage)] = endpoint(EndpointKind::kSend, SlotKind::kActivation, stage, rank_of(stage + 1), activation(stage + 1), send_releases);
+  if (before)
+    recv_forward_[at(stage)] = endpoint(EndpointKind::kRecv, SlotKind::kActivation, stage, rank_of(stage - 1),
+                                        activation(stage), false);
+  if (after)
+    send_forward_[at(stage)] = endpoint(EndpointKind::kSend, SlotKind::kActivation, stage, rank_of(stage + 1),
+                                        activation(stage + 1), send_releases);
   if (policy_.forward_only) return;
-  if (after) recv_backward_[at(stage)] = endpoint(EndpointKind::kRecv, SlotKind::kGradient, stage, rank_of(stage + 1), gradient(stage + 1), false);
-  if (before) send_backward_[at(stage)] = endpoint(EndpointKind::kSend, SlotKind::kGradient, stage, rank_of(stage - 1), gradient(stage), true);
+  if (after)
+    recv_backward_[at(stage)] = endpoint(EndpointKind::kRecv, SlotKind::kGradient, stage, rank_of(stage + 1),
+                                         gradient(stage + 1), false);
+  if (before)
+    send_backward_[at(stage)] =
+        endpoint(EndpointKind::kSend, SlotKind::kGradient, stage, rank_of(stage - 1), gradient(stage), true);
 }
 
 }  // namespace plumbline::lowering

@@ -1,6 +1,6 @@
-// The tables of a lowered Program: slots, kernels, communicator families, streams and endpoints of every stage, laid out so
-// that the rows of one rank stand side by side. Both emissions (Megatron's calls, listed actions) and the optimizer's tail
-// take their row numbers from here.
+// The tables of a lowered Program: slots, kernels, communicator families, streams and endpoints of every
+// stage, laid out so that the rows of one rank stand side by side. Both emissions (Megatron's calls, listed
+// actions) and the optimizer's tail take their row numbers from here.
 #pragma once
 
 #include <cstdint>
@@ -16,26 +16,29 @@ namespace plumbline::lowering {
 // How a call's outputs are let go, which decides what a backward has to release.
 struct Policy {
   bool forward_only = false;
-  bool split_backward = false;    // I and W kernels appear
-  bool free_items = true;         // Megatron: kFree after the send; else the send itself releases (free_after)
-  bool deallocate = true;         // Megatron's deallocate_outputs; false: the backward releases the output
-  bool loss_slot = false;         // the last stage's loss is a slot (Megatron frees it like any output)
-  bool free_loss = false;         // plain 1F1B deallocates it after the forward; else the backward releases it
+  bool split_backward = false;  // I and W kernels appear
+  bool free_items = true;       // Megatron: kFree after the send; else the send itself releases (free_after)
+  bool deallocate = true;       // Megatron's deallocate_outputs; false: the backward releases the output
+  bool loss_slot = false;       // the last stage's loss is a slot (Megatron frees it like any output)
+  bool free_loss = false;       // plain 1F1B deallocates it after the forward; else the backward releases it
 };
 
 class Tables {
  public:
-  Tables(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes, const Policy& policy, Program& program);
+  Tables(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes, const Policy& policy,
+         Program& program);
 
   // Rows; stages count from 0. An endpoint exists only where the neighbour stage lives on another rank.
   unsigned kernel(KernelKind kind, int stage) const;
   unsigned activation(int stage) const { return activation_[at(stage)]; }  // tensor entering the stage
   unsigned gradient(int stage) const { return gradient_[at(stage)]; }
   unsigned loss() const { return loss_; }
-  unsigned send_forward(int stage) const { return send_forward_[at(stage)]; }    // sends activation(stage + 1)
+  unsigned send_forward(int stage) const { return send_forward_[at(stage)]; }  // sends activation(stage + 1)
   unsigned recv_forward(int stage) const { return recv_forward_[at(stage)]; }
   unsigned send_backward(int stage) const { return send_backward_[at(stage)]; }  // sends gradient(stage)
-  unsigned recv_backward(int stage) const { return recv_backward_[at(stage)]; }  // receives gradient(stage + 1)
+  unsigned recv_backward(int stage) const {
+    return recv_backward_[at(stage)];
+  }  // receives gradient(stage + 1)
   // Stream of an endpoint row for the rank that owns it.
   unsigned stream(unsigned endpoint) const { return stream_[endpoint]; }
 
@@ -64,7 +67,8 @@ class Tables {
   std::vector<unsigned> kernel_;  // [stage * 4 + kind]
   std::vector<unsigned> send_forward_, recv_forward_, send_backward_, recv_backward_;
   std::vector<unsigned> stream_;
-  std::vector<std::vector<int>> peers_;  // kPair: the pipeline coordinates each coordinate talks to, in order of first use
+  std::vector<std::vector<int>>
+      peers_;  // kPair: the pipeline coordinates each coordinate talks to, in order of first use
   unsigned pair_stream_base_ = 1;
   unsigned loss_ = 0;
 };

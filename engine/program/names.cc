@@ -6,7 +6,9 @@
 namespace plumbline {
 
 std::string_view slot_kind_name(SlotKind kind) { return kSlotKindNames[static_cast<std::size_t>(kind)]; }
-std::string_view kernel_kind_name(KernelKind kind) { return kKernelKindNames[static_cast<std::size_t>(kind)]; }
+std::string_view kernel_kind_name(KernelKind kind) {
+  return kKernelKindNames[static_cast<std::size_t>(kind)];
+}
 std::string_view endpoint_kind_name(EndpointKind kind) {
   return kEndpointKindNames[static_cast<std::size_t>(kind)];
 }

@@ -7,19 +7,19 @@
 
 namespace plumbline {
 
-inline constexpr std::array<std::string_view, 8> kSlotKindNames{"activation", "gradient",  "stash",     "main-grads",
-                                                                "tied-grad",  "found-inf", "norm-sums", "other"};
+inline constexpr std::array<std::string_view, 8> kSlotKindNames{
+    "activation", "gradient", "stash", "main-grads", "tied-grad", "found-inf", "norm-sums", "other"};
 inline constexpr std::array<std::string_view, 13> kKernelKindNames{
-    "forward",    "backward",      "input-grad", "weight-grad",    "zero-grad", "collect-grads", "collect-tied",
-    "merge-tied", "unscale-check", "norm-sums",  "optimizer-step", "skip-step", "other"};
+    "forward",        "backward",     "input-grad", "weight-grad",   "zero-grad",
+    "collect-grads",  "collect-tied", "merge-tied", "unscale-check", "norm-sums",
+    "optimizer-step", "skip-step",    "other"};
 inline constexpr std::array<std::string_view, 7> kEndpointKindNames{
     "send", "recv", "all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter"};
-inline constexpr std::array<std::string_view, 13> kItemOpNames{"launch",     "op",          "wait",        "record",
-                                                               "wait-event", "sync-event",  "sync-stream", "sync-device",
-                                                               "free",       "read",        "decide",      "mark",
-                                                               "wait-slot"};
-inline constexpr std::array<std::string_view, 7> kItemFlagNames{"more",   "after-compute", "compute-waits", "host-waits",
-                                                                "handle", "if-yes",        "if-no"};
+inline constexpr std::array<std::string_view, 13> kItemOpNames{
+    "launch",      "op",   "wait", "record", "wait-event", "sync-event", "sync-stream",
+    "sync-device", "free", "read", "decide", "mark",       "wait-slot"};
+inline constexpr std::array<std::string_view, 7> kItemFlagNames{
+    "more", "after-compute", "compute-waits", "host-waits", "handle", "if-yes", "if-no"};
 inline constexpr std::array<std::string_view, 4> kPeerFormNames{"none", "shift", "coordinate", "rank"};
 inline constexpr std::array<std::string_view, 2> kReduceOpNames{"sum", "max"};
 

@@ -64,8 +64,8 @@ std::string p2p_action_text(const Program& program, const Endpoint& endpoint, in
   if (!slot.per_microbatch || (slot.kind != SlotKind::kActivation && slot.kind != SlotKind::kGradient)) {
     return fmt::format("{} of {}", send ? "send" : "receive", slot.name);
   }
-  // In the action grammar a send or receive carries the stage that executes it: an activation that enters stage s is sent
-  // by s-1 and received by s; its gradient is sent by s and received by s-1.
+  // In the action grammar a send or receive carries the stage that executes it: an activation that enters
+  // stage s is sent by s-1 and received by s; its gradient is sent by s and received by s-1.
   const bool forward = slot.kind == SlotKind::kActivation;
   const int stage = (forward == send) ? slot.stage - 1 : slot.stage;
   return fmt::format("{}{}_{}{}", stage, send ? "SEND" : "RECV", forward ? 'F' : 'B', microbatch);
@@ -85,15 +85,22 @@ ProgramSize program_size(const Program& program) {
         size.computations += is_computation(program.kernels[item_ref(item)].kind) ? 1 : 0;
       } else if (item_op(item) == ItemOp::kOp) {
         switch (program.endpoints[item_ref(item)].kind) {
-          case EndpointKind::kSend: ++size.sends; break;
-          case EndpointKind::kRecv: ++size.receives; break;
-          default: ++size.collectives; break;
+          case EndpointKind::kSend:
+            ++size.sends;
+            break;
+          case EndpointKind::kRecv:
+            ++size.receives;
+            break;
+          default:
+            ++size.collectives;
+            break;
         }
       }
     }
   }
   size.bytes = vector_bytes(program.items) + vector_bytes(program.threads) + vector_bytes(program.slots) +
-               vector_bytes(program.kernels) + vector_bytes(program.endpoints) + vector_bytes(program.rank_of_stage);
+               vector_bytes(program.kernels) + vector_bytes(program.endpoints) +
+               vector_bytes(program.rank_of_stage);
   for (const Kernel& k : program.kernels) {
     size.bytes += vector_bytes(k.reads) + vector_bytes(k.frees) + vector_bytes(k.writes);
   }
@@ -123,10 +130,14 @@ std::uint64_t program_digest(const Program& program) {
 
 Rank endpoint_peer(const RankGrid& grid, const Endpoint& endpoint, Rank rank) {
   switch (endpoint.form) {
-    case PeerForm::kNone: return -1;
-    case PeerForm::kShift: return grid.shifted(rank, Axis::kPp, endpoint.peer);
-    case PeerForm::kCoordinate: return grid.moved(rank, Axis::kPp, endpoint.peer);
-    case PeerForm::kRank: return endpoint.peer;
+    case PeerForm::kNone:
+      return -1;
+    case PeerForm::kShift:
+      return grid.shifted(rank, Axis::kPp, endpoint.peer);
+    case PeerForm::kCoordinate:
+      return grid.moved(rank, Axis::kPp, endpoint.peer);
+    case PeerForm::kRank:
+      return endpoint.peer;
   }
   return -1;
 }
@@ -138,7 +149,8 @@ std::string describe_item(const Program& program, Rank rank, Item item) {
       const Kernel& kernel = program.kernels[item_ref(item)];
       constexpr std::string_view kLetters = "FBIW";
       if (is_computation(kernel.kind) && microbatch != kNoMicrobatch) {
-        return fmt::format("{}{}{}", kernel.stage, kLetters[static_cast<std::size_t>(kernel.kind)], microbatch);
+        return fmt::format("{}{}{}", kernel.stage, kLetters[static_cast<std::size_t>(kernel.kind)],
+                           microbatch);
       }
       return kernel.name + microbatch_suffix(microbatch);
     }
@@ -153,20 +165,29 @@ std::string describe_item(const Program& program, Rank rank, Item item) {
                          microbatch_suffix(microbatch));
     }
     case ItemOp::kWait:
-      return fmt::format("wait for {} operation{} of queue {}", item_aux(item), item_aux(item) == 1 ? "" : "s",
-                         item_ref(item));
-    case ItemOp::kRecord: return fmt::format("record of event {}", program.events[item_ref(item)]);
-    case ItemOp::kWaitEvent: return fmt::format("stream wait for event {}", program.events[item_ref(item)]);
-    case ItemOp::kSyncEvent: return fmt::format("host wait for event {}", program.events[item_ref(item)]);
-    case ItemOp::kSyncStream: return fmt::format("host wait for stream {}", program.streams[item_aux(item)]);
-    case ItemOp::kSyncDevice: return "host wait for the device";
+      return fmt::format("wait for {} operation{} of queue {}", item_aux(item),
+                         item_aux(item) == 1 ? "" : "s", item_ref(item));
+    case ItemOp::kRecord:
+      return fmt::format("record of event {}", program.events[item_ref(item)]);
+    case ItemOp::kWaitEvent:
+      return fmt::format("stream wait for event {}", program.events[item_ref(item)]);
+    case ItemOp::kSyncEvent:
+      return fmt::format("host wait for event {}", program.events[item_ref(item)]);
+    case ItemOp::kSyncStream:
+      return fmt::format("host wait for stream {}", program.streams[item_aux(item)]);
+    case ItemOp::kSyncDevice:
+      return "host wait for the device";
     case ItemOp::kFree:
-      return fmt::format("release of {}{}", program.slots[item_ref(item)].name, microbatch_suffix(microbatch));
-    case ItemOp::kRead: return fmt::format("read of {}", program.variables[item_ref(item)].name);
-    case ItemOp::kDecide: return fmt::format("decision on {}", program.variables[item_ref(item)].name);
+      return fmt::format("release of {}{}", program.slots[item_ref(item)].name,
+                         microbatch_suffix(microbatch));
+    case ItemOp::kRead:
+      return fmt::format("read of {}", program.variables[item_ref(item)].name);
+    case ItemOp::kDecide:
+      return fmt::format("decision on {}", program.variables[item_ref(item)].name);
     case ItemOp::kWaitSlot:
       return fmt::format("wait for {}{}", program.slots[item_ref(item)].name, microbatch_suffix(microbatch));
-    case ItemOp::kMark: return fmt::format("mark {}", program.marks[item_ref(item)]);
+    case ItemOp::kMark:
+      return fmt::format("mark {}", program.marks[item_ref(item)]);
   }
   return "?";
 }

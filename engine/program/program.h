@@ -1,40 +1,43 @@
-// Program: per host thread, the exact list of host operations of one training step. It is what the checker proves, the
-// simulator executes, the backends run and the report draws; nothing is re-derived from the schedule afterwards.
+// Program: per host thread, the exact list of host operations of one training step. It is what the checker
+// proves, the simulator executes, the backends run and the report draws; nothing is re-derived from the
+// schedule afterwards.
 //
-// An item is 64 bits: microbatch (20) | operation (4) | flags (8) | ref (16) | aux (16), from the low end. `ref` is an
-// index into a table that depends on the operation:
+// An item is 64 bits: microbatch (20) | operation (4) | flags (8) | ref (16) | aux (16), from the low end.
+// `ref` is an index into a table that depends on the operation:
 //
-//   operation      ref            aux              meaning
-//   kLaunch        kernel         stream           enqueue a kernel; its reads, releases and writes are in the table
-//   kOp            endpoint       queue << 8       one send, receive or collective; kMore chains it with the next kOp into
-//                                 | stream         one group, in call order. Edge flags count on the group's last entry.
-//   kWait          queue          count            the compute stream waits for the `count` oldest kept handles of a queue
-//                                                  (flag kHostWaits: the host waits instead)
-//   kRecord        event          stream           record an event on a stream
-//   kWaitEvent     event          stream           the stream waits for the event's latest record
-//   kSyncEvent     event          -                the host waits for the event's latest record
-//   kSyncStream    -              stream           the host waits for all work of the stream
-//   kSyncDevice    -              -                the host waits for all work of the rank's device
-//   kFree          slot class     -                release a slot (where Megatron deallocates a sent output)
-//   kRead          variable       -                the host waits for the variable's slot and reads it (0 or not 0)
-//   kDecide        variable       -                opens the arms: items flagged kArmYes run when it is not 0, kArmNo when
-//                                                  it is 0, all others always
-//   kMark          mark           -                a phase begins (names for people; no effect)
-//   kWaitSlot      slot class     -                the compute stream waits for the kept handle (kHandle on queue
-//                                                  kSlotQueue) of the operation that last filled the slot
+//   operation    ref         aux        meaning
+//   kLaunch      kernel      stream     enqueue a kernel; what it reads, releases and writes is in the table
+//   kOp          endpoint    queue << 8 one send, receive or collective; kMore chains it with the next kOp
+//                            | stream   into one group, in call order; edge flags count on the last entry
+//   kWait        queue       count      the compute stream waits for the `count` oldest kept handles of a
+//                                       queue (flag kHostWaits: the host waits instead)
+//   kRecord      event       stream     record an event on a stream
+//   kWaitEvent   event       stream     the stream waits for the event's latest record
+//   kSyncEvent   event       -          the host waits for the event's latest record
+//   kSyncStream  -           stream     the host waits for all work of the stream
+//   kSyncDevice  -           -          the host waits for all work of the rank's device
+//   kFree        slot class  -          release a slot (where Megatron deallocates a sent output)
+//   kRead        variable    -          the host waits for the variable's slot and reads it (0 or not 0)
+//   kDecide      variable    -          opens the arms: items flagged kArmYes run when it is not 0, kArmNo
+//                                       when it is 0, all others always
+//   kMark        mark        -          a phase begins (a name for people; no effect)
+//   kWaitSlot    slot class  -          the compute stream waits for the kept handle (kHandle on queue
+//                                       kSlotQueue) of the operation that last filled the slot
 //
-// Streams: 0 is the compute stream; the others are the rows of `streams`, one a communicator a rank is in (PyTorch gives
-// each communicator a stream of its own). Edges: kAfterCompute - the group starts after everything enqueued on the compute stream so far;
-// kComputeWaits - the compute stream waits for the group; kHostWaits - the host does; kHandle - the completion is appended
-// to handle queue `queue` and waited for by a later kWait.
+// Streams: 0 is the compute stream; the others are the rows of `streams`, one a communicator a rank is in
+// (PyTorch gives each communicator a stream of its own). Edges: kAfterCompute - the group starts after
+// everything enqueued on the compute stream so far; kComputeWaits - the compute stream waits for the group;
+// kHostWaits - the host does; kHandle - the completion is appended to handle queue `queue` and waited for by
+// a later kWait.
 //
-// Slots: a slot is (class, microbatch) on a rank, or (class, -1) for a class of step scope. It is written once a step - by a
-// kernel or a receive - read, and released by a kernel (reads-and-frees), an endpoint (free_after) or kFree. A message
-// carries the label (class, microbatch) of the slot it is sent from; NCCL has no tags, so the label is how a swap is seen.
-// Collectives work in place on their slot. Slots of step scope with `persistent` are live for the whole run.
+// Slots: a slot is (class, microbatch) on a rank, or (class, -1) for a class of step scope. It is written
+// once a step - by a kernel or a receive - read, and released by a kernel (reads-and-frees), an endpoint
+// (free_after) or kFree. A message carries the label (class, microbatch) of the slot it is sent from; NCCL
+// has no tags, so the label is how a swap is seen. Collectives work in place on their slot. Slots of step
+// scope with `persistent` are live for the whole run.
 //
-// Memory is counted in host order: a receive allocates when posted, a kernel's outputs at launch; releases take effect in
-// host order, so the peak does not depend on the execution mode.
+// Memory is counted in host order: a receive allocates when posted, a kernel's outputs at launch; releases
+// take effect in host order, so the peak does not depend on the execution mode.
 #pragma once
 
 #include <cstdint>
@@ -85,26 +88,27 @@ constexpr int kComputeStream = 0;
 constexpr int kMaxTableRows = 1 << 16;
 
 constexpr Item make_item(ItemOp op, int microbatch, unsigned flags, unsigned ref, unsigned aux) {
-  return (static_cast<Item>(microbatch) & 0xFFFFFu) | (static_cast<Item>(op) << 20) | (static_cast<Item>(flags & 0xFFu) << 24) |
-         (static_cast<Item>(ref & 0xFFFFu) << 32) | (static_cast<Item>(aux & 0xFFFFu) << 48);
+  return (static_cast<Item>(microbatch) & 0xFFFFFu) | (static_cast<Item>(op) << 20) |
+         (static_cast<Item>(flags & 0xFFu) << 24) | (static_cast<Item>(ref & 0xFFFFu) << 32) |
+         (static_cast<Item>(aux & 0xFFFFu) << 48);
 }
 constexpr int item_microbatch(Item item) { return static_cast<int>(item & 0xFFFFFu); }
 constexpr ItemOp item_op(Item item) { return static_cast<ItemOp>((item >> 20) & 0xFu); }
 constexpr unsigned item_flags(Item item) { return static_cast<unsigned>((item >> 24) & 0xFFu); }
 constexpr unsigned item_ref(Item item) { return static_cast<unsigned>((item >> 32) & 0xFFFFu); }
 constexpr unsigned item_aux(Item item) { return static_cast<unsigned>((item >> 48) & 0xFFFFu); }
-constexpr int item_stream(Item item) { return static_cast<int>(item_aux(item) & 0xFFu); }   // kLaunch, kOp
-constexpr int item_queue(Item item) { return static_cast<int>(item_aux(item) >> 8); }       // kOp with kHandle
+constexpr int item_stream(Item item) { return static_cast<int>(item_aux(item) & 0xFFu); }  // kLaunch, kOp
+constexpr int item_queue(Item item) { return static_cast<int>(item_aux(item) >> 8); }      // kOp with kHandle
 
 enum class SlotKind : std::uint8_t {
-  kActivation,   // the tensor that enters stage `stage`
-  kGradient,     // the loss's gradient with respect to that tensor
-  kStash,        // what a forward keeps for its backward
-  kMainGrads,    // the rank's gradients, one flat array
-  kTiedGrad,     // gradient of the embedding shared by the first and the last stage
-  kFoundInf,     // one float: not 0 when a gradient is not finite
-  kNormSums,     // one double a parameter of the whole model: its sum of squares
-  kOther,        // named by the program's author
+  kActivation,  // the tensor that enters stage `stage`
+  kGradient,    // the loss's gradient with respect to that tensor
+  kStash,       // what a forward keeps for its backward
+  kMainGrads,   // the rank's gradients, one flat array
+  kTiedGrad,    // gradient of the embedding shared by the first and the last stage
+  kFoundInf,    // one float: not 0 when a gradient is not finite
+  kNormSums,    // one double a parameter of the whole model: its sum of squares
+  kOther,       // named by the program's author
 };
 
 struct SlotClass {
@@ -142,7 +146,15 @@ struct Kernel {
   std::vector<std::uint16_t> writes;  // allocated and written
 };
 
-enum class EndpointKind : std::uint8_t { kSend, kRecv, kAllReduce, kReduce, kBroadcast, kAllGather, kReduceScatter };
+enum class EndpointKind : std::uint8_t {
+  kSend,
+  kRecv,
+  kAllReduce,
+  kReduce,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter
+};
 enum class ReduceOp : std::uint8_t { kSum, kMax };
 
 // How an endpoint names its peer (p2p) or root (broadcast, reduce).
@@ -159,24 +171,24 @@ struct Endpoint {
   DType dtype = DType::kF32;
   ReduceOp reduce = ReduceOp::kSum;
   PeerForm form = PeerForm::kNone;
-  bool free_after = false;     // the slot is released (send) when the operation has completed
-  std::uint16_t family = 0;    // communicator family
-  std::uint16_t slot = 0;      // slot class sent from or received into
+  bool free_after = false;   // the slot is released (send) when the operation has completed
+  std::uint16_t family = 0;  // communicator family
+  std::uint16_t slot = 0;    // slot class sent from or received into
   std::int32_t peer = 0;
   Bytes bytes = 0;
 };
 
-// Communicators that play one role. A rank is in at most one instance of a family, except in a family of pairs, where the
-// instance is the one that holds both ends.
+// Communicators that play one role. A rank is in at most one instance of a family, except in a family of
+// pairs, where the instance is the one that holds both ends.
 struct CommFamily {
-  std::string name;                          // "pp", "dp", "pair", "pp.forward"
+  std::string name;  // "pp", "dp", "pair", "pp.forward"
   bool pairs = false;
   std::vector<std::vector<Rank>> instances;  // members in communicator rank order
 };
 
 struct HostVariable {
-  std::string name;         // "found_inf"
-  std::uint16_t slot = 0;   // step-scope slot class it is read from
+  std::string name;        // "found_inf"
+  std::uint16_t slot = 0;  // step-scope slot class it is read from
 };
 
 struct Thread {
@@ -190,7 +202,7 @@ struct Program {
   RankGrid grid;
   int stages = 1;
   int microbatches = 1;
-  bool fragment = false;  // slots that nobody writes count as written before the step
+  bool fragment = false;                     // slots that nobody writes count as written before the step
   std::vector<std::uint16_t> rank_of_stage;  // pipeline coordinate of each stage
   std::vector<SlotClass> slots;
   std::vector<Kernel> kernels;
@@ -204,12 +216,13 @@ struct Program {
   std::vector<Thread> threads;  // one a rank, in rank order
 
   std::span<const Item> thread_items(std::size_t thread) const {
-    return std::span<const Item>(items).subspan(threads[thread].begin, threads[thread].end - threads[thread].begin);
+    return std::span<const Item>(items).subspan(threads[thread].begin,
+                                                threads[thread].end - threads[thread].begin);
   }
 };
 
-// Counts and sizes of a Program. An operation is a computation (F, B, I or W kernel), a send, a receive or a collective,
-// counted over all threads.
+// Counts and sizes of a Program. An operation is a computation (F, B, I or W kernel), a send, a receive or a
+// collective, counted over all threads.
 struct ProgramSize {
   std::int64_t computations = 0;
   std::int64_t sends = 0;
@@ -223,8 +236,8 @@ ProgramSize program_size(const Program& program);
 // Digest over everything that decides behaviour; names of kernels, marks and the program do not enter it.
 std::uint64_t program_digest(const Program& program);
 
-// Table indices, ranges, arms, groups and slot scopes are in order. Everything that reads a Program relies on this; the
-// text parser and the lowering call it.
+// Table indices, ranges, arms, groups and slot scopes are in order. Everything that reads a Program relies on
+// this; the text parser and the lowering call it.
 Status validate_program(const Program& program);
 
 std::string_view slot_kind_name(SlotKind kind);

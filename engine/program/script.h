@@ -1,10 +1,11 @@
-// Script: the call sequence of one pipeline rank in Megatron's terms, before communicators, slots and items exist. One
-// function an algorithm; the emission to items is shared. Source of the sequences: megatron/core/pipeline_parallel/
-// schedules.py (forward_backward_pipelining_without_interleaving, ..._with_interleaving) and the January-2022 version.
+// Script: the call sequence of one pipeline rank in Megatron's terms, before communicators, slots and items
+// exist. One function an algorithm; the emission to items is shared. Source of the sequences:
+// megatron/core/pipeline_parallel/ schedules.py (forward_backward_pipelining_without_interleaving,
+// ..._with_interleaving) and the January-2022 version.
 //
-// A receive is named by what its consumer needs: Megatron appends the j-th tensor received for a chunk to that chunk's list
-// and the chunk's j-th forward (or backward) takes it, so the receive is labelled with microbatch j. What a sender labels
-// otherwise is then visible as a mismatch.
+// A receive is named by what its consumer needs: Megatron appends the j-th tensor received for a chunk to
+// that chunk's list and the chunk's j-th forward (or backward) takes it, so the receive is labelled with
+// microbatch j. What a sender labels otherwise is then visible as a mismatch.
 #pragma once
 
 #include <array>
@@ -18,8 +19,9 @@ enum class CallName : std::uint8_t { kRF, kRB, kSF, kSB, kSFRB, kSBRF, kSFRF, kS
 enum class Phase : std::uint8_t { kWarmup, kSteady, kCooldown, kMisc, kFinalize };
 
 // Words of the marks, indexed by CallName, then Phase.
-inline constexpr std::array<std::string_view, 14> kMarkNames{"RF",   "RB",   "SF",      "SB",     "SFRB",      "SBRF",  "SFRF",
-                                                            "SBRB", "SFBRFB", "#warmup", "#steady", "#cooldown", "#misc", "FIN"};
+inline constexpr std::array<std::string_view, 14> kMarkNames{
+    "RF",   "RB",     "SF",      "SB",      "SFRB",      "SBRF",  "SFRF",
+    "SBRB", "SFBRFB", "#warmup", "#steady", "#cooldown", "#misc", "FIN"};
 constexpr unsigned mark_of(CallName name) { return static_cast<unsigned>(name); }
 constexpr unsigned mark_of(Phase phase) { return 9U + static_cast<unsigned>(phase); }
 
@@ -33,9 +35,10 @@ enum class StepKind : std::uint8_t { kForward, kBackward, kCall, kFreeOutput, kP
 
 struct ScriptStep {
   StepKind kind = StepKind::kForward;
-  std::uint8_t name = 0;        // kCall: CallName; kPhase: Phase
-  ChunkMicrobatch unit;         // kForward, kBackward, kFreeOutput
-  // kCall. Sends name the output (next) or input gradient (previous) of that chunk; receives the chunk that will use them.
+  std::uint8_t name = 0;  // kCall: CallName; kPhase: Phase
+  ChunkMicrobatch unit;   // kForward, kBackward, kFreeOutput
+  // kCall. Sends name the output (next) or input gradient (previous) of that chunk; receives the chunk that
+  // will use them.
   ChunkMicrobatch send_previous, recv_previous, send_next, recv_next;
 };
 using Script = std::vector<ScriptStep>;
@@ -50,8 +53,8 @@ struct ScriptArgs {
 };
 
 Script gpipe_script(const ScriptArgs& args);
-Script plain_script(const ScriptArgs& args);            // 1F1B, and its forward-only form
-Script interleaved_script(const ScriptArgs& args);      // current Megatron-core
+Script plain_script(const ScriptArgs& args);        // 1F1B, and its forward-only form
+Script interleaved_script(const ScriptArgs& args);  // current Megatron-core
 Script interleaved_2022_script(const ScriptArgs& args);
 
 }  // namespace plumbline::lowering

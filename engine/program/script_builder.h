@@ -20,19 +20,27 @@ class ScriptBuilder {
   bool last_stage(int chunk) const { return last_rank() && chunk == args_.chunks - 1; }
 
   void phase(Phase phase) { add({StepKind::kPhase, static_cast<std::uint8_t>(phase), {}, {}, {}, {}, {}}); }
-  void forward(int chunk, int microbatch) { add({StepKind::kForward, 0, {chunk, microbatch}, {}, {}, {}, {}}); }
-  void backward(int chunk, int microbatch) { add({StepKind::kBackward, 0, {chunk, microbatch}, {}, {}, {}, {}}); }
-  void free_output(int chunk, int microbatch) { add({StepKind::kFreeOutput, 0, {chunk, microbatch}, {}, {}, {}, {}}); }
+  void forward(int chunk, int microbatch) {
+    add({StepKind::kForward, 0, {chunk, microbatch}, {}, {}, {}, {}});
+  }
+  void backward(int chunk, int microbatch) {
+    add({StepKind::kBackward, 0, {chunk, microbatch}, {}, {}, {}, {}});
+  }
+  void free_output(int chunk, int microbatch) {
+    add({StepKind::kFreeOutput, 0, {chunk, microbatch}, {}, {}, {}, {}});
+  }
 
   // A combined call. `send_next` and `send_previous` absent: nothing sent that way. `recv_previous_for` and
   // `recv_next_for` are chunks, -1 for no receive.
-  void call(CallName name, ChunkMicrobatch send_previous, int recv_previous_for, ChunkMicrobatch send_next, int recv_next_for) {
+  void call(CallName name, ChunkMicrobatch send_previous, int recv_previous_for, ChunkMicrobatch send_next,
+            int recv_next_for) {
     ScriptStep step;
     step.kind = StepKind::kCall;
     step.name = static_cast<std::uint8_t>(name);
     step.send_previous = send_previous;
     step.send_next = send_next;
-    if (recv_previous_for >= 0) step.recv_previous = {recv_previous_for, forwards_received_[index(recv_previous_for)]++};
+    if (recv_previous_for >= 0)
+      step.recv_previous = {recv_previous_for, forwards_received_[index(recv_previous_for)]++};
     if (recv_next_for >= 0) step.recv_next = {recv_next_for, backwards_received_[index(recv_next_for)]++};
     add(step);
   }

@@ -1,6 +1,6 @@
-// Interleaved 1F1B, the current algorithm and the one of January 2022. They differ in the warm-up count (2022: all forwards
-// first when M = P), in who is told to receive during warm-up and cool-down, and in that the current one accepts groups of G
-// microbatches and a partial last group.
+// Interleaved 1F1B, the current algorithm and the one of January 2022. They differ in the warm-up count
+// (2022: all forwards first when M = P), in who is told to receive during warm-up and cool-down, and in that
+// the current one accepts groups of G microbatches and a partial last group.
 #include "engine/program/script.h"
 #include "engine/program/script_builder.h"
 #include "engine/schedule/megatron_order.h"
@@ -18,12 +18,15 @@ struct Prediction {
 class Interleaved {
  public:
   Interleaved(const ScriptArgs& args, bool is_2022)
-      : args_(args), is_2022_(is_2022), build_(args),
+      : args_(args),
+        is_2022_(is_2022),
+        build_(args),
         table_(schedule_table(args.microbatches, args.chunks, is_2022 ? args.ranks : args.group_size)),
         total_(args.microbatches * args.chunks) {
-    counts_ = is_2022 ? warmup_counts_2022(args.ranks, args.rank, args.chunks, args.microbatches, args.forward_only)
-                      : warmup_counts(args.ranks, args.rank, args.chunks, true, args.microbatches, args.group_size,
-                                      args.forward_only);
+    counts_ =
+        is_2022 ? warmup_counts_2022(args.ranks, args.rank, args.chunks, args.microbatches, args.forward_only)
+                : warmup_counts(args.ranks, args.rank, args.chunks, true, args.microbatches, args.group_size,
+                                args.forward_only);
   }
 
   Script run() {
@@ -59,8 +62,9 @@ class Interleaved {
     return build_.first_stage(chunk) ? kNone : ChunkMicrobatch{chunk, microbatch(k)};
   }
 
-  // Steady-state rule of both algorithms, and the warm-up and cool-down rule of the current one. The leading rank (first in
-  // forward, last in backward direction) gets the tensor that left the other end of the ring P-1 steps ago.
+  // Steady-state rule of both algorithms, and the warm-up and cool-down rule of the current one. The leading
+  // rank (first in forward, last in backward direction) gets the tensor that left the other end of the ring
+  // P-1 steps ago.
   Prediction receive_forward_after(int k) const {
     if (!build_.first_rank()) return {forward_chunk(k + 1)};
     if (!is_2022_ && k < args_.ranks - 1) return {};

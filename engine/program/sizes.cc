@@ -1,8 +1,9 @@
 // Sizes from the configuration alone, for checks of a schedule without a model.
 //
-// Activation memory of a transformer layer: Korthikanti et al. 2022 ("Reducing Activation Recomputation in Large Transformer
-// Models"), equation 1: s b h (34 + 5 a s / h) bytes with 2-byte elements; with 4-byte elements the two mask bytes stay, the
-// rest doubles. Parameters of a layer: 12 h^2 + 13 h with a feed-forward of 4 h.
+// Activation memory of a transformer layer: Korthikanti et al. 2022 ("Reducing Activation Recomputation in
+// Large Transformer Models"), equation 1: s b h (34 + 5 a s / h) bytes with 2-byte elements; with 4-byte
+// elements the two mask bytes stay, the rest doubles. Parameters of a layer: 12 h^2 + 13 h with a
+// feed-forward of 4 h.
 #include <algorithm>
 
 #include "engine/program/lower.h"
@@ -32,7 +33,8 @@ ModelSizes default_sizes(const RunConfig& config) {
   for (int stage = 0; stage < stages; ++stage) {
     // Layers are dealt out evenly; where they do not divide (only a check may ask), earlier stages get one more.
     const Bytes layers = model.layers / stages + (stage < model.layers % stages ? 1 : 0);
-    sizes.stash.push_back(config.memory.stash > 0 ? config.memory.stash : std::max<Bytes>(1, layers * layer_stash));
+    sizes.stash.push_back(config.memory.stash > 0 ? config.memory.stash
+                                                  : std::max<Bytes>(1, layers * layer_stash));
     Bytes parameters = layers * layer_parameters;
     if (stage == 0) parameters += (model.vocab + s) * h;
     if (stage == stages - 1) parameters += 2 * h + (stages > 1 ? model.vocab * h : 0);

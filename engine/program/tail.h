@@ -1,6 +1,7 @@
-// The end of a training step, after the last backward: gradient reduction, agreement on overflow, norm, step or skip.
-// Order of the reductions: data parallel first, then the tied embedding over {first, last} (megatron/core/distributed/
-// finalize_model_grads.py); found_inf is agreed over every rank before anything depends on it.
+// The end of a training step, after the last backward: gradient reduction, agreement on overflow, norm, step
+// or skip. Order of the reductions: data parallel first, then the tied embedding over {first, last}
+// (megatron/core/distributed/ finalize_model_grads.py); found_inf is agreed over every rank before anything
+// depends on it.
 #pragma once
 
 #include <vector>
@@ -34,8 +35,8 @@ class Tail {
   void all_reduce(unsigned endpoint, unsigned arm, std::vector<Item>& items) const;
 
   Program& program_;
-  bool scaled_;     // a loss scaler takes part
-  bool tied_;       // an embedding is shared over two ranks
+  bool scaled_;  // a loss scaler takes part
+  bool tied_;    // an embedding is shared over two ranks
   bool replicated_;
   bool pipelined_;
   unsigned tied_slot_ = 0, found_slot_ = 0, norm_slot_ = 0;

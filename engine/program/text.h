@@ -1,6 +1,6 @@
-// The text form of a Program (docs/program-text.md): tables first, then one block of items for each range of identical
-// ranks. Printing and parsing are inverse: parse(print(p)) == p in everything, and print(parse(t)) == t for text that was
-// printed. Errors name file:line:column.
+// The text form of a Program (docs/program-text.md): tables first, then one block of items for each range of
+// identical ranks. Printing and parsing are inverse: parse(print(p)) == p in everything, and print(parse(t))
+// == t for text that was printed. Errors name file:line:column.
 #pragma once
 
 #include <string>

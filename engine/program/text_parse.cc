@@ -20,9 +20,11 @@ class NameTable {
 
   Status add(std::string_view name, const Where& where) {
     if (name.empty()) return fail(ErrorCode::kParse, fmt::format("a {} without a name", kind_), where);
-    if (rows_.size() >= static_cast<std::size_t>(kMaxTableRows)) return fail(ErrorCode::kParse, fmt::format("more than {} {} rows", kMaxTableRows, kind_), where);
+    if (rows_.size() >= static_cast<std::size_t>(kMaxTableRows))
+      return fail(ErrorCode::kParse, fmt::format("more than {} {} rows", kMaxTableRows, kind_), where);
     if (!rows_.emplace(name, static_cast<unsigned>(rows_.size())).second) {
-      return fail(ErrorCode::kParse, fmt::format("{} '{}' is defined twice; give it another name", kind_, name), where);
+      return fail(ErrorCode::kParse,
+                  fmt::format("{} '{}' is defined twice; give it another name", kind_, name), where);
     }
     return {};
   }
@@ -35,7 +37,10 @@ class NameTable {
       if (known.size() < 2000) known.push_back(text);
     }
     const std::string near = nearest(name, known);
-    return fail(ErrorCode::kParse, fmt::format("no {} is named '{}'{}", kind_, name, near.empty() ? "" : fmt::format("; did you mean '{}'?", near)), where);
+    return fail(ErrorCode::kParse,
+                fmt::format("no {} is named '{}'{}", kind_, name,
+                            near.empty() ? "" : fmt::format("; did you mean '{}'?", near)),
+                where);
   }
 
  private:
@@ -48,20 +53,25 @@ class Parser {
   Parser(std::string_view text, const std::string& name) : cursor_(text, name) {}
 
   Result<Program> run() {
-    if (!cursor_.next_line() || cursor_.word() != "plumbline-program") return bad("a program starts with 'plumbline-program 1'");
-    if (const auto version = number("version"); !version || *version != 1) return bad("this version of plumbline reads program text version 1");
+    if (!cursor_.next_line() || cursor_.word() != "plumbline-program")
+      return bad("a program starts with 'plumbline-program 1'");
+    if (const auto version = number("version"); !version || *version != 1)
+      return bad("this version of plumbline reads program text version 1");
     program_.streams.clear();
     while (cursor_.next_line()) {
       const std::string_view head = cursor_.word();
       PL_TRY(in_block_ ? block_line(head) : head_line(head));
     }
     PL_TRY(finish());
-    if (const Status status = validate_program(program_); !status) return fail(status.error().code, status.error().message, cursor_.where());
+    if (const Status status = validate_program(program_); !status)
+      return fail(status.error().code, status.error().message, cursor_.where());
     return std::move(program_);
   }
 
  private:
-  tl::unexpected<Error> bad(std::string message) const { return fail(ErrorCode::kParse, std::move(message), cursor_.where()); }
+  tl::unexpected<Error> bad(std::string message) const {
+    return fail(ErrorCode::kParse, std::move(message), cursor_.where());
+  }
 
   Result<std::int64_t> number(std::string_view what) { return number_in(cursor_.word(), what); }
   Result<std::int64_t> number_in(std::string_view text, std::string_view what) const {
@@ -78,7 +88,8 @@ class Parser {
     return {};
   }
   template <typename Enum, std::size_t N>
-  Status choice(const std::array<std::string_view, N>& names, std::string_view text, std::string_view what, Enum& out) const {
+  Status choice(const std::array<std::string_view, N>& names, std::string_view text, std::string_view what,
+                Enum& out) const {
     const auto value = enum_of<Enum>(names, text);
     if (!value) return bad(fmt::format("'{}' is not a {} ({})", text, what, fmt::join(names, ", ")));
     out = *value;
@@ -86,7 +97,8 @@ class Parser {
   }
   Status dtype(std::string_view text, DType& out) const {
     const auto value = dtype_from_name(text);
-    if (!value) return bad(fmt::format("'{}' is not an element type (u8, i32, i64, f16, bf16, f32, f64)", text));
+    if (!value)
+      return bad(fmt::format("'{}' is not an element type (u8, i32, i64, f16, bf16, f32, f64)", text));
     out = *value;
     return {};
   }
@@ -110,7 +122,8 @@ class Parser {
     }
     if (head == "grid") return grid();
     if (head == "stages") return small_number(cursor_.word(), "stages", kMaxTableRows + 1, program_.stages);
-    if (head == "microbatches") return small_number(cursor_.word(), "microbatches", kNoMicrobatch + 1, program_.microbatches);
+    if (head == "microbatches")
+      return small_number(cursor_.word(), "microbatches", kNoMicrobatch + 1, program_.microbatches);
     if (head == "fragment") {
       program_.fragment = true;
       return {};
@@ -125,8 +138,11 @@ class Parser {
     if (head == "endpoint") return endpoint();
     if (head == "variable") return variable();
     if (head == "ranks") return ranks();
-    return bad(fmt::format("'{}' begins no line of a program (name, grid, stages, microbatches, fragment, placement, stream, slot, "
-                           "family, kernel, endpoint, variable, event, mark, ranks)", head));
+    return bad(
+        fmt::format("'{}' begins no line of a program (name, grid, stages, microbatches, fragment, "
+                    "placement, stream, slot, "
+                    "family, kernel, endpoint, variable, event, mark, ranks)",
+                    head));
   }
 
   Status grid() {
@@ -138,7 +154,12 @@ class Parser {
         order = std::string(value);
         continue;
       }
-      int* target = key == "tp" ? &sizes.tp : key == "cp" ? &sizes.cp : key == "ep" ? &sizes.ep : key == "dp" ? &sizes.dp : key == "pp" ? &sizes.pp : nullptr;
+      int* target = key == "tp"   ? &sizes.tp
+                    : key == "cp" ? &sizes.cp
+                    : key == "ep" ? &sizes.ep
+                    : key == "dp" ? &sizes.dp
+                    : key == "pp" ? &sizes.pp
+                                  : nullptr;
       if (target == nullptr) return bad(fmt::format("'{}' is no axis of the grid", key));
       PL_TRY(small_number(value, key, kMostRanks, *target));
     }
@@ -170,13 +191,20 @@ class Parser {
     PL_TRY(slots_.add(row.name, cursor_.where()));
     for (std::string_view word = cursor_.word(); !word.empty(); word = cursor_.word()) {
       const auto [key, value] = key_value(word);
-      if (key == "kind") PL_TRY(choice(kSlotKindNames, value, "slot kind", row.kind));
-      else if (key == "stage") PL_TRY(small_number(value, key, kMaxTableRows, row.stage));
-      else if (key == "dtype") PL_TRY(dtype(value, row.dtype));
-      else if (key == "bytes") PL_TRY(small_number(value, key, std::int64_t{1} << 50, row.bytes));
-      else if (word == "step") row.per_microbatch = false;
-      else if (word == "persistent") row.persistent = true;
-      else return bad(fmt::format("a slot has no '{}'", key));
+      if (key == "kind")
+        PL_TRY(choice(kSlotKindNames, value, "slot kind", row.kind));
+      else if (key == "stage")
+        PL_TRY(small_number(value, key, kMaxTableRows, row.stage));
+      else if (key == "dtype")
+        PL_TRY(dtype(value, row.dtype));
+      else if (key == "bytes")
+        PL_TRY(small_number(value, key, std::int64_t{1} << 50, row.bytes));
+      else if (word == "step")
+        row.per_microbatch = false;
+      else if (word == "persistent")
+        row.persistent = true;
+      else
+        return bad(fmt::format("a slot has no '{}'", key));
     }
     program_.slots.push_back(std::move(row));
     return {};
@@ -218,12 +246,18 @@ class Parser {
     PL_TRY(kernels_.add(row.name, cursor_.where()));
     for (std::string_view word = cursor_.word(); !word.empty(); word = cursor_.word()) {
       const auto [key, value] = key_value(word);
-      if (key == "kind") PL_TRY(choice(kKernelKindNames, value, "kernel kind", row.kind));
-      else if (key == "stage") PL_TRY(small_number(value, key, kMaxTableRows, row.stage));
-      else if (key == "reads") PL_TRY(slot_list(value, row.reads));
-      else if (key == "frees") PL_TRY(slot_list(value, row.frees));
-      else if (key == "writes") PL_TRY(slot_list(value, row.writes));
-      else return bad(fmt::format("a kernel has no '{}'", key));
+      if (key == "kind")
+        PL_TRY(choice(kKernelKindNames, value, "kernel kind", row.kind));
+      else if (key == "stage")
+        PL_TRY(small_number(value, key, kMaxTableRows, row.stage));
+      else if (key == "reads")
+        PL_TRY(slot_list(value, row.reads));
+      else if (key == "frees")
+        PL_TRY(slot_list(value, row.frees));
+      else if (key == "writes")
+        PL_TRY(slot_list(value, row.writes));
+      else
+        return bad(fmt::format("a kernel has no '{}'", key));
     }
     program_.kernels.push_back(std::move(row));
     return {};
@@ -232,8 +266,10 @@ class Parser {
   Status peer(std::string_view text, Endpoint& row) const {
     const std::size_t colon = text.find(':');
     PL_TRY(choice(kPeerFormNames, text.substr(0, colon), "way to name a peer", row.form));
-    const auto value = colon == std::string_view::npos ? Result<std::int64_t>(bad("a peer reads form:number")) : parse_integer(text.substr(colon + 1));
-    if (!value || *value < -kMostRanks || *value > kMostRanks) return bad(fmt::format("peer '{}' reads form:number", text));
+    const auto value = colon == std::string_view::npos ? Result<std::int64_t>(bad("a peer reads form:number"))
+                                                       : parse_integer(text.substr(colon + 1));
+    if (!value || *value < -kMostRanks || *value > kMostRanks)
+      return bad(fmt::format("peer '{}' reads form:number", text));
     row.peer = static_cast<std::int32_t>(*value);
     return {};
   }
@@ -244,18 +280,26 @@ class Parser {
     PL_TRY(endpoints_.add(row.name, cursor_.where()));
     for (std::string_view word = cursor_.word(); !word.empty(); word = cursor_.word()) {
       const auto [key, value] = key_value(word);
-      if (key == "kind") PL_TRY(choice(kEndpointKindNames, value, "operation", row.kind));
-      else if (key == "slot") PL_TRY(slot_row(value, row.slot));
-      else if (key == "dtype") PL_TRY(dtype(value, row.dtype));
-      else if (key == "bytes") PL_TRY(small_number(value, key, std::int64_t{1} << 50, row.bytes));
-      else if (key == "peer") PL_TRY(peer(value, row));
-      else if (key == "reduce") PL_TRY(choice(kReduceOpNames, value, "reduction", row.reduce));
-      else if (word == "free-after") row.free_after = true;
+      if (key == "kind")
+        PL_TRY(choice(kEndpointKindNames, value, "operation", row.kind));
+      else if (key == "slot")
+        PL_TRY(slot_row(value, row.slot));
+      else if (key == "dtype")
+        PL_TRY(dtype(value, row.dtype));
+      else if (key == "bytes")
+        PL_TRY(small_number(value, key, std::int64_t{1} << 50, row.bytes));
+      else if (key == "peer")
+        PL_TRY(peer(value, row));
+      else if (key == "reduce")
+        PL_TRY(choice(kReduceOpNames, value, "reduction", row.reduce));
+      else if (word == "free-after")
+        row.free_after = true;
       else if (key == "family") {
         const auto found = families_.find(value, cursor_.where());
         if (!found) return tl::unexpected(found.error());
         row.family = static_cast<std::uint16_t>(*found);
-      } else return bad(fmt::format("an endpoint has no '{}'", key));
+      } else
+        return bad(fmt::format("an endpoint has no '{}'", key));
     }
     program_.endpoints.push_back(std::move(row));
     return {};
@@ -273,7 +317,9 @@ class Parser {
   }
 
   void close_block() {
-    for (const Rank rank : block_ranks_) program_.threads[static_cast<std::size_t>(rank)].end = static_cast<std::uint32_t>(program_.items.size());
+    for (const Rank rank : block_ranks_)
+      program_.threads[static_cast<std::size_t>(rank)].end =
+          static_cast<std::uint32_t>(program_.items.size());
     block_ranks_.clear();
   }
 
@@ -288,7 +334,8 @@ class Parser {
       PL_TRY(small_number(word, "rank", program_.grid.world(), rank));
       if (seen_[rank]) return bad(fmt::format("rank {} has two blocks of items; merge them", rank));
       seen_[rank] = true;
-      program_.threads[rank] = {static_cast<Rank>(rank), static_cast<std::uint32_t>(program_.items.size()), 0};
+      program_.threads[rank] = {static_cast<Rank>(rank), static_cast<std::uint32_t>(program_.items.size()),
+                                0};
       block_ranks_.push_back(static_cast<Rank>(rank));
     }
     if (block_ranks_.empty()) return bad("a block of items names its ranks");
@@ -313,19 +360,26 @@ class Parser {
 
   const NameTable* table_of(ItemOp op) const {
     switch (op) {
-      case ItemOp::kLaunch: return &kernels_;
-      case ItemOp::kOp: return &endpoints_;
+      case ItemOp::kLaunch:
+        return &kernels_;
+      case ItemOp::kOp:
+        return &endpoints_;
       case ItemOp::kRecord:
       case ItemOp::kWaitEvent:
-      case ItemOp::kSyncEvent: return &events_;
+      case ItemOp::kSyncEvent:
+        return &events_;
       case ItemOp::kFree:
-      case ItemOp::kWaitSlot: return &slots_;
+      case ItemOp::kWaitSlot:
+        return &slots_;
       case ItemOp::kRead:
-      case ItemOp::kDecide: return &variables_;
-      case ItemOp::kMark: return &marks_;
+      case ItemOp::kDecide:
+        return &variables_;
+      case ItemOp::kMark:
+        return &marks_;
       case ItemOp::kWait:
       case ItemOp::kSyncStream:
-      case ItemOp::kSyncDevice: return nullptr;
+      case ItemOp::kSyncDevice:
+        return nullptr;
     }
     return nullptr;
   }
@@ -339,15 +393,20 @@ class Parser {
     for (std::string_view word = cursor_.word(); !word.empty(); word = cursor_.word()) {
       const auto [key, value] = key_value(word);
       const auto flag = enum_of<unsigned>(kItemFlagNames, word);
-      if (flag) flags |= 1U << *flag;
-      else if (key == "mb") PL_TRY(small_number(value, key, kNoMicrobatch, microbatch));
-      else if (key == "queue") PL_TRY(small_number(value, key, 256, queue));
-      else if (key == "count") PL_TRY(small_number(value, key, 0x10000, count));
+      if (flag)
+        flags |= 1U << *flag;
+      else if (key == "mb")
+        PL_TRY(small_number(value, key, kNoMicrobatch, microbatch));
+      else if (key == "queue")
+        PL_TRY(small_number(value, key, 256, queue));
+      else if (key == "count")
+        PL_TRY(small_number(value, key, 0x10000, count));
       else if (key == "stream") {
         const auto row = streams_.find(value, cursor_.where());
         if (!row) return tl::unexpected(row.error());
         stream = *row;
-      } else return bad(fmt::format("an item has no '{}'", key));
+      } else
+        return bad(fmt::format("an item has no '{}'", key));
     }
     if (op == ItemOp::kWait) ref = queue;
     const unsigned aux = op == ItemOp::kWait ? count : op == ItemOp::kOp ? stream | queue << 8 : stream;
@@ -366,7 +425,8 @@ class Parser {
 
   TextCursor cursor_;
   Program program_;
-  NameTable streams_{"stream"}, slots_{"slot"}, families_{"family"}, kernels_{"kernel"}, endpoints_{"endpoint"};
+  NameTable streams_{"stream"}, slots_{"slot"}, families_{"family"}, kernels_{"kernel"},
+      endpoints_{"endpoint"};
   NameTable variables_{"variable"}, events_{"event"}, marks_{"mark"};
   std::vector<Rank> block_ranks_;
   std::vector<bool> seen_;
@@ -375,6 +435,8 @@ class Parser {
 
 }  // namespace
 
-Result<Program> parse_program(std::string_view text, const std::string& name) { return Parser(text, name).run(); }
+Result<Program> parse_program(std::string_view text, const std::string& name) {
+  return Parser(text, name).run();
+}
 
 }  // namespace plumbline

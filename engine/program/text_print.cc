@@ -33,7 +33,8 @@ class Printer {
   void frame() {
     put(out_, "plumbline-program 1\nname {}\ngrid", program_.name);
     for (const Axis axis : kAllAxes) put(out_, " {}={}", axis_name(axis), program_.grid.size(axis));
-    put(out_, " order={}\nstages {}\nmicrobatches {}\n", program_.grid.order(), program_.stages, program_.microbatches);
+    put(out_, " order={}\nstages {}\nmicrobatches {}\n", program_.grid.order(), program_.stages,
+        program_.microbatches);
     if (program_.fragment) out_ += "fragment\n";
     out_ += "placement";
     for (const std::uint16_t rank : program_.rank_of_stage) put(out_, " {}", rank);
@@ -49,8 +50,9 @@ class Printer {
   void tables() {
     for (const std::string& stream : program_.streams) put(out_, "stream {}\n", stream);
     for (const SlotClass& slot : program_.slots) {
-      put(out_, "slot {} kind={} stage={} dtype={} bytes={}{}{}\n", slot.name, word(kSlotKindNames, slot.kind), slot.stage,
-          dtype_name(slot.dtype), slot.bytes, slot.per_microbatch ? "" : " step", slot.persistent ? " persistent" : "");
+      put(out_, "slot {} kind={} stage={} dtype={} bytes={}{}{}\n", slot.name,
+          word(kSlotKindNames, slot.kind), slot.stage, dtype_name(slot.dtype), slot.bytes,
+          slot.per_microbatch ? "" : " step", slot.persistent ? " persistent" : "");
     }
     for (const CommFamily& family : program_.families) {
       put(out_, "family {}{}", family.name, family.pairs ? " pairs" : "");
@@ -65,13 +67,15 @@ class Printer {
       out_ += '\n';
     }
     for (const Endpoint& e : program_.endpoints) {
-      put(out_, "endpoint {} kind={} family={} slot={} dtype={} bytes={}", e.name, word(kEndpointKindNames, e.kind),
-          program_.families[e.family].name, program_.slots[e.slot].name, dtype_name(e.dtype), e.bytes);
+      put(out_, "endpoint {} kind={} family={} slot={} dtype={} bytes={}", e.name,
+          word(kEndpointKindNames, e.kind), program_.families[e.family].name, program_.slots[e.slot].name,
+          dtype_name(e.dtype), e.bytes);
       if (e.form != PeerForm::kNone) put(out_, " peer={}:{}", word(kPeerFormNames, e.form), e.peer);
       if (!is_p2p(e.kind)) put(out_, " reduce={}", word(kReduceOpNames, e.reduce));
       out_ += e.free_after ? " free-after\n" : "\n";
     }
-    for (const HostVariable& v : program_.variables) put(out_, "variable {} slot={}\n", v.name, program_.slots[v.slot].name);
+    for (const HostVariable& v : program_.variables)
+      put(out_, "variable {} slot={}\n", v.name, program_.slots[v.slot].name);
     for (const std::string& event : program_.events) put(out_, "event {}\n", event);
     for (const std::string& mark : program_.marks) put(out_, "mark {}\n", mark);
   }
@@ -89,19 +93,26 @@ class Printer {
   std::string_view reference(Item item) const {
     const unsigned ref = item_ref(item);
     switch (item_op(item)) {
-      case ItemOp::kLaunch: return program_.kernels[ref].name;
-      case ItemOp::kOp: return program_.endpoints[ref].name;
+      case ItemOp::kLaunch:
+        return program_.kernels[ref].name;
+      case ItemOp::kOp:
+        return program_.endpoints[ref].name;
       case ItemOp::kRecord:
       case ItemOp::kWaitEvent:
-      case ItemOp::kSyncEvent: return program_.events[ref];
+      case ItemOp::kSyncEvent:
+        return program_.events[ref];
       case ItemOp::kFree:
-      case ItemOp::kWaitSlot: return program_.slots[ref].name;
+      case ItemOp::kWaitSlot:
+        return program_.slots[ref].name;
       case ItemOp::kRead:
-      case ItemOp::kDecide: return program_.variables[ref].name;
-      case ItemOp::kMark: return program_.marks[ref];
+      case ItemOp::kDecide:
+        return program_.variables[ref].name;
+      case ItemOp::kMark:
+        return program_.marks[ref];
       case ItemOp::kWait:
       case ItemOp::kSyncStream:
-      case ItemOp::kSyncDevice: return {};
+      case ItemOp::kSyncDevice:
+        return {};
     }
     return {};
   }

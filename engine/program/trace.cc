@@ -31,15 +31,26 @@ class Tracer {
   }
 
   // A unit as the oracle writes it: F<microbatch>.<chunk>.
-  std::string unit(char letter, int microbatch, int stage) const { return fmt::format("{}{}.{}", letter, microbatch, stage / ranks_); }
+  std::string unit(char letter, int microbatch, int stage) const {
+    return fmt::format("{}{}.{}", letter, microbatch, stage / ranks_);
+  }
 
   void next(Item item) {
     switch (item_op(item)) {
-      case ItemOp::kMark: mark(program_.marks[item_ref(item)]); return;
-      case ItemOp::kOp: operation(item); return;
-      case ItemOp::kLaunch: launch(item); return;
-      case ItemOp::kFree: release(item); return;
-      default: return;
+      case ItemOp::kMark:
+        mark(program_.marks[item_ref(item)]);
+        return;
+      case ItemOp::kOp:
+        operation(item);
+        return;
+      case ItemOp::kLaunch:
+        launch(item);
+        return;
+      case ItemOp::kFree:
+        release(item);
+        return;
+      default:
+        return;
     }
   }
 
@@ -70,7 +81,8 @@ class Tracer {
     std::string text;
     if (send) {
       // An activation is named by the stage that made it.
-      text = forward ? "sn=" + unit('F', microbatch, slot.stage - 1) : "sp=" + unit('B', microbatch, slot.stage);
+      text =
+          forward ? "sn=" + unit('F', microbatch, slot.stage - 1) : "sp=" + unit('B', microbatch, slot.stage);
     } else {
       received_[{endpoint.slot, microbatch}] = receives_;
       text = fmt::format("{}={}", forward ? "rp" : "rn", receives_++);
@@ -85,7 +97,8 @@ class Tracer {
   std::string consumed(const std::vector<std::uint16_t>& slots, int microbatch, SlotKind kind) const {
     for (const std::uint16_t slot : slots) {
       const auto found = received_.find({slot, microbatch});
-      if (program_.slots[slot].kind == kind && found != received_.end()) return fmt::format("<{}", found->second);
+      if (program_.slots[slot].kind == kind && found != received_.end())
+        return fmt::format("<{}", found->second);
     }
     return {};
   }

@@ -1,6 +1,6 @@
-// The Megatron call trace of a pipeline rank, in the oracle's notation (tests/oracles/megatron/README.md): F3.1<8!*, calls
-// with their operations, D: deallocations, phase marks. It is read off a lowered Program, so comparing it with the
-// recorded original compares what runs.
+// The Megatron call trace of a pipeline rank, in the oracle's notation (tests/oracles/megatron/README.md):
+// F3.1<8!*, calls with their operations, D: deallocations, phase marks. It is read off a lowered Program, so
+// comparing it with the recorded original compares what runs.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ enum class TraceStyle : std::uint8_t {
   k2022,     // the January-2022 code: none of these
 };
 
-// `thread` indexes program.threads; the Program was lowered with call_marks. Items of the optimizer's tail are left out.
+// `thread` indexes program.threads; the Program was lowered with call_marks. Items of the optimizer's tail
+// are left out.
 std::string megatron_trace(const Program& program, std::size_t thread, TraceStyle style);
 
 }  // namespace plumbline

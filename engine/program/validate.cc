@@ -28,32 +28,40 @@ class Validator {
 
   Status indices(const std::string& owner, const std::vector<std::uint16_t>& slots) const {
     for (const std::uint16_t slot : slots) {
-      if (slot >= program_.slots.size()) return bad(fmt::format("{} names slot row {} of {}", owner, slot, program_.slots.size()));
+      if (slot >= program_.slots.size())
+        return bad(fmt::format("{} names slot row {} of {}", owner, slot, program_.slots.size()));
     }
     return {};
   }
 
   Status tables() const {
-    for (const std::size_t rows : {program_.slots.size(), program_.kernels.size(), program_.endpoints.size(),
-                                   program_.families.size(), program_.variables.size(), program_.events.size(),
-                                   program_.marks.size()}) {
+    for (const std::size_t rows :
+         {program_.slots.size(), program_.kernels.size(), program_.endpoints.size(), program_.families.size(),
+          program_.variables.size(), program_.events.size(), program_.marks.size()}) {
       if (rows > static_cast<std::size_t>(kMaxTableRows)) {
-        return fail(ErrorCode::kUnsupported, fmt::format("program: a table has {} rows; an item's reference holds {}", rows, kMaxTableRows));
+        return fail(
+            ErrorCode::kUnsupported,
+            fmt::format("program: a table has {} rows; an item's reference holds {}", rows, kMaxTableRows));
       }
     }
-    if (program_.streams.empty() || program_.streams.size() > 256) return bad("1 to 256 streams, the first of them compute");
-    if (program_.stages < 1 || program_.stages > kMaxTableRows) return bad(fmt::format("stages = {}", program_.stages));
-    if (program_.rank_of_stage.size() != static_cast<std::size_t>(program_.stages)) return bad("placement does not cover all stages");
+    if (program_.streams.empty() || program_.streams.size() > 256)
+      return bad("1 to 256 streams, the first of them compute");
+    if (program_.stages < 1 || program_.stages > kMaxTableRows)
+      return bad(fmt::format("stages = {}", program_.stages));
+    if (program_.rank_of_stage.size() != static_cast<std::size_t>(program_.stages))
+      return bad("placement does not cover all stages");
     for (const SlotClass& slot : program_.slots) {
       if (slot.bytes < 0) return bad("slot " + slot.name + " has a negative size");
-      if (slot.persistent && slot.per_microbatch) return bad("slot " + slot.name + " is persistent but not of step scope");
+      if (slot.persistent && slot.per_microbatch)
+        return bad("slot " + slot.name + " is persistent but not of step scope");
     }
     for (const Kernel& kernel : program_.kernels) {
       PL_TRY(indices("kernel " + kernel.name, kernel.reads));
       PL_TRY(indices("kernel " + kernel.name, kernel.frees));
       PL_TRY(indices("kernel " + kernel.name, kernel.writes));
     }
-    for (const HostVariable& variable : program_.variables) PL_TRY(indices("variable " + variable.name, {variable.slot}));
+    for (const HostVariable& variable : program_.variables)
+      PL_TRY(indices("variable " + variable.name, {variable.slot}));
     for (const CommFamily& family : program_.families) PL_TRY(members(family));
     for (const Endpoint& endpoint : program_.endpoints) PL_TRY(endpoint_row(endpoint));
     return {};
@@ -62,11 +70,14 @@ class Validator {
   Status members(const CommFamily& family) const {
     for (const auto& instance : family.instances) {
       if (instance.empty()) return bad("communicator family " + family.name + " has an empty instance");
-      if (family.pairs && instance.size() != 2) return bad("pair family " + family.name + " has an instance without two members");
+      if (family.pairs && instance.size() != 2)
+        return bad("pair family " + family.name + " has an instance without two members");
       std::vector<bool> seen(static_cast<std::size_t>(program_.grid.world()));
       for (const Rank rank : instance) {
-        if (rank < 0 || rank >= program_.grid.world()) return bad(fmt::format("family {} has rank {} outside the world", family.name, rank));
-        if (seen[static_cast<std::size_t>(rank)]) return bad(fmt::format("family {} has rank {} twice in one instance", family.name, rank));
+        if (rank < 0 || rank >= program_.grid.world())
+          return bad(fmt::format("family {} has rank {} outside the world", family.name, rank));
+        if (seen[static_cast<std::size_t>(rank)])
+          return bad(fmt::format("family {} has rank {} twice in one instance", family.name, rank));
         seen[static_cast<std::size_t>(rank)] = true;
       }
     }
@@ -75,7 +86,8 @@ class Validator {
 
   Status endpoint_row(const Endpoint& endpoint) const {
     PL_TRY(indices("endpoint " + endpoint.name, {endpoint.slot}));
-    if (endpoint.family >= program_.families.size()) return bad("endpoint " + endpoint.name + " names no communicator family");
+    if (endpoint.family >= program_.families.size())
+      return bad("endpoint " + endpoint.name + " names no communicator family");
     if (endpoint.bytes < 0) return bad("endpoint " + endpoint.name + " has a negative size");
     if (endpoint.bytes > program_.slots[endpoint.slot].bytes) {
       return bad(fmt::format("endpoint {} moves {} bytes, its slot {} has {}", endpoint.name, endpoint.bytes,
@@ -83,10 +95,13 @@ class Validator {
     }
     const bool rooted = endpoint.kind == EndpointKind::kBroadcast || endpoint.kind == EndpointKind::kReduce;
     if ((is_p2p(endpoint.kind) || rooted) == (endpoint.form == PeerForm::kNone)) {
-      return bad("endpoint " + endpoint.name + (rooted || is_p2p(endpoint.kind) ? " lacks its peer or root" : " takes no peer"));
+      return bad("endpoint " + endpoint.name +
+                 (rooted || is_p2p(endpoint.kind) ? " lacks its peer or root" : " takes no peer"));
     }
-    const bool coordinate_ok = endpoint.form != PeerForm::kCoordinate || (endpoint.peer >= 0 && endpoint.peer < program_.grid.pp());
-    const bool rank_ok = endpoint.form != PeerForm::kRank || (endpoint.peer >= 0 && endpoint.peer < program_.grid.world());
+    const bool coordinate_ok =
+        endpoint.form != PeerForm::kCoordinate || (endpoint.peer >= 0 && endpoint.peer < program_.grid.pp());
+    const bool rank_ok =
+        endpoint.form != PeerForm::kRank || (endpoint.peer >= 0 && endpoint.peer < program_.grid.world());
     if (!coordinate_ok || !rank_ok) return bad("endpoint " + endpoint.name + " has a peer outside the grid");
     return {};
   }
@@ -98,26 +113,35 @@ class Validator {
     for (std::size_t t = 0; t < program_.threads.size(); ++t) {
       const Thread& thread = program_.threads[t];
       if (thread.rank != static_cast<Rank>(t)) return bad("threads are not in rank order");
-      if (thread.begin > thread.end || thread.end > program_.items.size()) return bad("a thread's range is outside the items");
+      if (thread.begin > thread.end || thread.end > program_.items.size())
+        return bad("a thread's range is outside the items");
     }
     return {};
   }
 
   std::size_t limit(ItemOp op) const {
     switch (op) {
-      case ItemOp::kLaunch: return program_.kernels.size();
-      case ItemOp::kOp: return program_.endpoints.size();
-      case ItemOp::kWait: return 256;
+      case ItemOp::kLaunch:
+        return program_.kernels.size();
+      case ItemOp::kOp:
+        return program_.endpoints.size();
+      case ItemOp::kWait:
+        return 256;
       case ItemOp::kRecord:
       case ItemOp::kWaitEvent:
-      case ItemOp::kSyncEvent: return program_.events.size();
+      case ItemOp::kSyncEvent:
+        return program_.events.size();
       case ItemOp::kFree:
-      case ItemOp::kWaitSlot: return program_.slots.size();
+      case ItemOp::kWaitSlot:
+        return program_.slots.size();
       case ItemOp::kRead:
-      case ItemOp::kDecide: return program_.variables.size();
-      case ItemOp::kMark: return program_.marks.size();
+      case ItemOp::kDecide:
+        return program_.variables.size();
+      case ItemOp::kMark:
+        return program_.marks.size();
       case ItemOp::kSyncStream:
-      case ItemOp::kSyncDevice: return 1;
+      case ItemOp::kSyncDevice:
+        return 1;
     }
     return 0;
   }
@@ -125,18 +149,22 @@ class Validator {
   static int stream_of(const Item item) {
     switch (item_op(item)) {
       case ItemOp::kLaunch:
-      case ItemOp::kOp: return item_stream(item);
+      case ItemOp::kOp:
+        return item_stream(item);
       case ItemOp::kRecord:
       case ItemOp::kWaitEvent:
-      case ItemOp::kSyncStream: return static_cast<int>(item_aux(item));
-      default: return 0;
+      case ItemOp::kSyncStream:
+        return static_cast<int>(item_aux(item));
+      default:
+        return 0;
     }
   }
 
   Status scope(const std::string& owner, std::uint16_t slot, int microbatch) const {
     const SlotClass& row = program_.slots[slot];
     if (row.per_microbatch == (microbatch == kNoMicrobatch)) {
-      return bad(fmt::format("{} uses slot {} {} a microbatch", owner, row.name, row.per_microbatch ? "without" : "with"));
+      return bad(fmt::format("{} uses slot {} {} a microbatch", owner, row.name,
+                             row.per_microbatch ? "without" : "with"));
     }
     return {};
   }
@@ -147,7 +175,8 @@ class Validator {
       const Endpoint& endpoint = program_.endpoints[item_ref(item)];
       return scope("endpoint " + endpoint.name, endpoint.slot, microbatch);
     }
-    if (item_op(item) == ItemOp::kFree || item_op(item) == ItemOp::kWaitSlot) return scope("a release or wait", static_cast<std::uint16_t>(item_ref(item)), microbatch);
+    if (item_op(item) == ItemOp::kFree || item_op(item) == ItemOp::kWaitSlot)
+      return scope("a release or wait", static_cast<std::uint16_t>(item_ref(item)), microbatch);
     // A kernel with a microbatch may also touch slots of step scope; one without may touch nothing else.
     if (item_op(item) != ItemOp::kLaunch || microbatch != kNoMicrobatch) return {};
     const Kernel& kernel = program_.kernels[item_ref(item)];
@@ -162,16 +191,24 @@ class Validator {
     bool decided = false;
     for (const Item item : program_.thread_items(thread)) {
       const unsigned op = static_cast<unsigned>((item >> 20) & 0xFu);
-      if (op >= static_cast<unsigned>(kItemOps)) return bad(fmt::format("rank {} has an item of unknown operation {}", thread, op));
-      if (item_ref(item) >= limit(item_op(item))) return bad(fmt::format("rank {} has an item with reference {} out of its table", thread, item_ref(item)));
-      if (chained && item_op(item) != ItemOp::kOp) return bad(fmt::format("rank {} has a group that is not closed", thread));
+      if (op >= static_cast<unsigned>(kItemOps))
+        return bad(fmt::format("rank {} has an item of unknown operation {}", thread, op));
+      if (item_ref(item) >= limit(item_op(item)))
+        return bad(
+            fmt::format("rank {} has an item with reference {} out of its table", thread, item_ref(item)));
+      if (chained && item_op(item) != ItemOp::kOp)
+        return bad(fmt::format("rank {} has a group that is not closed", thread));
       const unsigned flags = item_flags(item);
-      if ((flags & kMore) != 0 && item_op(item) != ItemOp::kOp) return bad("only communication chains into a group");
-      if ((flags & kArmYes) != 0 && (flags & kArmNo) != 0) return bad("an item is in both arms; leave the flags out instead");
-      if ((flags & (kArmYes | kArmNo)) != 0 && !decided) return bad("an item is in an arm before the decision");
+      if ((flags & kMore) != 0 && item_op(item) != ItemOp::kOp)
+        return bad("only communication chains into a group");
+      if ((flags & kArmYes) != 0 && (flags & kArmNo) != 0)
+        return bad("an item is in both arms; leave the flags out instead");
+      if ((flags & (kArmYes | kArmNo)) != 0 && !decided)
+        return bad("an item is in an arm before the decision");
       const bool has_microbatch = item_microbatch(item) != kNoMicrobatch;
       if (has_microbatch && item_microbatch(item) >= program_.microbatches) {
-        return bad(fmt::format("rank {} names microbatch {} of {}", thread, item_microbatch(item), program_.microbatches));
+        return bad(fmt::format("rank {} names microbatch {} of {}", thread, item_microbatch(item),
+                               program_.microbatches));
       }
       if (stream_of(item) >= static_cast<int>(program_.streams.size())) {
         return bad(fmt::format("rank {} uses stream {}, which does not exist", thread, stream_of(item)));

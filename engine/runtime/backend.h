@@ -1,11 +1,13 @@
-// Backend: the seam between the interpreter and whatever executes - simulator, Gloo processes, CUDA with NCCL, a test
-// double, or a wrapper that injects faults. No method blocks: each enqueues and returns tokens that are polled. A backend
-// keeps NCCL's rules: operations of one communicator run in order on a rank whatever their stream (N6), a group completes as
-// a whole (N11), matching is first-in-first-out per ordered pair, by bytes only (N20, N22).
+// Backend: the seam between the interpreter and whatever executes - simulator, Gloo processes, CUDA with
+// NCCL, a test double, or a wrapper that injects faults. No method blocks: each enqueues and returns tokens
+// that are polled. A backend keeps NCCL's rules: operations of one communicator run in order on a rank
+// whatever their stream (N6), a group completes as a whole (N11), matching is first-in-first-out per ordered
+// pair, by bytes only (N20, N22).
 //
-// A backend serves one rank (a process of its own) or many (simulator, loopback); every call names the thread, an index into
-// Program::threads. Memory of slots belongs to the backend: a receive's and a kernel's outputs are allocated by the call that
-// posts them, and a release takes effect once everything enqueued before it that uses the slot has completed.
+// A backend serves one rank (a process of its own) or many (simulator, loopback); every call names the
+// thread, an index into Program::threads. Memory of slots belongs to the backend: a receive's and a kernel's
+// outputs are allocated by the call that posts them, and a release takes effect once everything enqueued
+// before it that uses the slot has completed.
 #pragma once
 
 #include <cstdint>
@@ -31,10 +33,10 @@ struct Poll {
 // One call of a communicator: a single operation, or the operations of a group in call order.
 struct GroupCall {
   std::uint32_t thread = 0;
-  std::uint32_t first_item = 0;      // index of the group's first item in Program::items
-  std::span<const Item> entries;     // the kOp items
+  std::uint32_t first_item = 0;   // index of the group's first item in Program::items
+  std::span<const Item> entries;  // the kOp items
   int stream = 1;
-  bool after_compute = false;        // starts after everything enqueued on the compute stream so far
+  bool after_compute = false;  // starts after everything enqueued on the compute stream so far
 };
 
 struct Issued {

@@ -12,13 +12,13 @@ class TimeModel {
   TimeModel() = default;  // everything takes no time
   explicit TimeModel(const RunConfig& config);
 
-  // F, B, I, W by stage from [time]; the optimizer's kernels share its `optimizer` cost (kOptimizerStep takes it, the rest
-  // take nothing). Scaled by the rank's slowness.
+  // F, B, I, W by stage from [time]; the optimizer's kernels share its `optimizer` cost (kOptimizerStep takes
+  // it, the rest take nothing). Scaled by the rank's slowness.
   Nanoseconds kernel(Rank rank, const Kernel& kernel) const;
   // From the moment both ends are active: latency + bytes / bandwidth.
   Nanoseconds message(Rank from, Rank to, Bytes bytes) const;
-  // Ring estimate from the moment all members are active: 2(n-1) steps of bytes/n for all-reduce, n-1 for the others; the
-  // slowest link of the ring decides.
+  // Ring estimate from the moment all members are active: 2(n-1) steps of bytes/n for all-reduce, n-1 for the
+  // others; the slowest link of the ring decides.
   Nanoseconds collective(EndpointKind kind, const std::vector<Rank>& members, Bytes bytes) const;
 
  private:

@@ -1,6 +1,6 @@
-// Worker: the computation of one rank, as seen by the runtime. A backend calls it when a kernel's turn comes (the
-// simulator: at the kernel's virtual start; Gloo: at once; CUDA: to enqueue it). Slots are raw memory owned by the backend;
-// tensors are views made inside launch() and must not outlive their slot.
+// Worker: the computation of one rank, as seen by the runtime. A backend calls it when a kernel's turn comes
+// (the simulator: at the kernel's virtual start; Gloo: at once; CUDA: to enqueue it). Slots are raw memory
+// owned by the backend; tensors are views made inside launch() and must not outlive their slot.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ class SlotStore {
 struct KernelCall {
   const Program* program = nullptr;
   Rank rank = 0;
-  unsigned kernel = 0;                 // row of program->kernels
+  unsigned kernel = 0;  // row of program->kernels
   int microbatch = kNoMicrobatch;
 };
 

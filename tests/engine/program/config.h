@@ -5,7 +5,8 @@
 
 namespace plumbline::test {
 
-inline RunConfig config_of(ScheduleKind kind, int pp, int chunks, int microbatches, int group_size = 0, int dp = 1) {
+inline RunConfig config_of(ScheduleKind kind, int pp, int chunks, int microbatches, int group_size = 0,
+                           int dp = 1) {
   RunConfig config;
   config.schedule.kind = kind;
   config.parallel.pp = pp;

@@ -19,7 +19,8 @@ Program lowered(const RunConfig& config, LowerOptions options = {}) {
   return program ? std::move(*program) : Program{};
 }
 
-Result<Program> lower_csv(const std::string& text, int pp, bool fragment, CommMap map = CommMap::kPair, int dp = 1) {
+Result<Program> lower_csv(const std::string& text, int pp, bool fragment, CommMap map = CommMap::kPair,
+                          int dp = 1) {
   RunConfig config = test::config_of(ScheduleKind::kCsv, pp, 1, 1, 0, dp);
   config.schedule.comm_map = map;
   const auto schedule = parse_schedule_csv(text, "rows.csv", {fragment});
@@ -68,15 +69,19 @@ TEST(Lower, TailOfAScaledRun) {
   std::vector<std::string> tail;
   bool after_last_backward = false;
   for (const Item item : program.thread_items(0)) {
-    if (item_op(item) == ItemOp::kLaunch && program.kernels[item_ref(item)].kind == KernelKind::kCollectGrads) after_last_backward = true;
+    if (item_op(item) == ItemOp::kLaunch && program.kernels[item_ref(item)].kind == KernelKind::kCollectGrads)
+      after_last_backward = true;
     if (!after_last_backward) continue;
     const unsigned flags = item_flags(item);
-    tail.push_back(describe_item(program, 0, item) + ((flags & kArmYes) != 0 ? " (yes)" : (flags & kArmNo) != 0 ? " (no)" : ""));
+    tail.push_back(describe_item(program, 0, item) + ((flags & kArmYes) != 0  ? " (yes)"
+                                                      : (flags & kArmNo) != 0 ? " (no)"
+                                                                              : ""));
   }
-  EXPECT_EQ(tail, (std::vector<std::string>{"collect_grads.0", "all-reduce of main_grads.0", "collect_tied.0", "all-reduce of tied_grad",
-                                            "merge_tied.0", "unscale_check.0", "all-reduce of found_inf", "read of found_inf",
-                                            "decision on found_inf", "norm_sums.0 (no)", "all-reduce of norm_sums (no)",
-                                            "optimizer_step.0 (no)", "skip_step.0 (yes)"}));
+  EXPECT_EQ(tail, (std::vector<std::string>{
+                      "collect_grads.0", "all-reduce of main_grads.0", "collect_tied.0",
+                      "all-reduce of tied_grad", "merge_tied.0", "unscale_check.0", "all-reduce of found_inf",
+                      "read of found_inf", "decision on found_inf", "norm_sums.0 (no)",
+                      "all-reduce of norm_sums (no)", "optimizer_step.0 (no)", "skip_step.0 (yes)"}));
 }
 
 TEST(Lower, CommunicatorMaps) {
@@ -122,7 +127,8 @@ TEST(Lower, ComputationsWaitForWhatTheyRead) {
   ASSERT_TRUE(program.has_value()) << program.error().text();
   std::vector<std::string> rank1;
   for (const Item item : program->thread_items(1)) rank1.push_back(describe_item(*program, 1, item));
-  EXPECT_EQ(rank1, (std::vector<std::string>{"1RECV_F0 from rank 0", "wait for activation.1, microbatch 0", "1F0"}));
+  EXPECT_EQ(rank1,
+            (std::vector<std::string>{"1RECV_F0 from rank 0", "wait for activation.1, microbatch 0", "1F0"}));
 }
 
 TEST(Lower, RefusalsNameRuleAndFix) {
@@ -138,13 +144,15 @@ TEST(Lower, RefusalsNameRuleAndFix) {
 
 // With every map, style and kind each rank's kernels, sends and receives are those of the schedule.
 RC_GTEST_PROP(Lower, EveryComputationOnce, ()) {
-  const auto kind = *rc::gen::element(ScheduleKind::kGpipe, ScheduleKind::kOneFOneB, ScheduleKind::kInterleaved, ScheduleKind::kInterleaved2022);
+  const auto kind = *rc::gen::element(ScheduleKind::kGpipe, ScheduleKind::kOneFOneB,
+                                      ScheduleKind::kInterleaved, ScheduleKind::kInterleaved2022);
   const bool chunked = kind == ScheduleKind::kInterleaved || kind == ScheduleKind::kInterleaved2022;
   const int pp = *rc::gen::inRange(2, 6);
   const int chunks = chunked ? *rc::gen::inRange(2, 4) : 1;
   const int microbatches = chunked ? pp * *rc::gen::inRange(1, 4) : *rc::gen::inRange(1, 12);
   RunConfig config = test::config_of(kind, pp, chunks, microbatches);
-  config.schedule.comm_map = *rc::gen::element(CommMap::kOne, CommMap::kPair, CommMap::kDirection, CommMap::kMegatron);
+  config.schedule.comm_map =
+      *rc::gen::element(CommMap::kOne, CommMap::kPair, CommMap::kDirection, CommMap::kMegatron);
   config.schedule.p2p = *rc::gen::element(P2pStyle::kBatched, P2pStyle::kSeparate);
   const Program program = lowered(config);
   std::set<std::tuple<KernelKind, int, int>> seen;

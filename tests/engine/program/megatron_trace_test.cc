@@ -18,7 +18,8 @@ struct Counts {
 };
 
 ScheduleKind kind_of(const nlohmann::json& line) {
-  if (line.at("sched") == "1f1b") return line.at("mode") == "fwd" ? ScheduleKind::kForwardOnly : ScheduleKind::kOneFOneB;
+  if (line.at("sched") == "1f1b")
+    return line.at("mode") == "fwd" ? ScheduleKind::kForwardOnly : ScheduleKind::kOneFOneB;
   return line.at("alg") == "seed" ? ScheduleKind::kInterleaved2022 : ScheduleKind::kInterleaved;
 }
 
@@ -34,7 +35,8 @@ Result<Program> program_of_line(const nlohmann::json& line) {
   LowerOptions options;
   options.tail = StepTail::kSchedule;
   options.call_marks = true;
-  if (mode != "fwd" || config.schedule.kind == ScheduleKind::kForwardOnly) return program_of(config, default_sizes(config), options);
+  if (mode != "fwd" || config.schedule.kind == ScheduleKind::kForwardOnly)
+    return program_of(config, default_sizes(config), options);
   const auto schedule = evaluation_schedule_of(config);
   if (!schedule) return tl::unexpected(schedule.error());
   return lower(config, *schedule, default_sizes(config), options);
@@ -59,7 +61,8 @@ Counts compare_file(const std::string& file, int lines) {
     ASSERT_TRUE(program.has_value()) << what << "\n" << program.error().text();
     const TraceStyle style = line.at("alg") == "seed" ? TraceStyle::k2022 : TraceStyle::kCurrent;
     for (std::size_t rank = 0; rank < line.at("ranks").size(); ++rank) {
-      ASSERT_EQ(megatron_trace(*program, rank, style), line.at("ranks")[rank].get<std::string>()) << what << " rank " << rank;
+      ASSERT_EQ(megatron_trace(*program, rank, style), line.at("ranks")[rank].get<std::string>())
+          << what << " rank " << rank;
     }
     ++counts.compared;
   });

@@ -1,9 +1,10 @@
+#include "engine/program/text.h"
+
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include "engine/program/link.h"
 #include "engine/program/lower.h"
-#include "engine/program/text.h"
 #include "tests/engine/program/config.h"
 
 namespace plumbline {
@@ -18,11 +19,12 @@ void expect_round_trip(const Program& program) {
 }
 
 TEST(ProgramText, RoundTripOfEverySchedule) {
-  for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneFOneB, ScheduleKind::kInterleaved, ScheduleKind::kInterleaved2022,
-                                  ScheduleKind::kForwardOnly}) {
+  for (const ScheduleKind kind : {ScheduleKind::kGpipe, ScheduleKind::kOneFOneB, ScheduleKind::kInterleaved,
+                                  ScheduleKind::kInterleaved2022, ScheduleKind::kForwardOnly}) {
     for (const CommMap map : {CommMap::kOne, CommMap::kPair, CommMap::kDirection, CommMap::kMegatron}) {
       for (const P2pStyle style : {P2pStyle::kBatched, P2pStyle::kSeparate}) {
-        const int chunks = kind == ScheduleKind::kInterleaved || kind == ScheduleKind::kInterleaved2022 ? 2 : 1;
+        const int chunks =
+            kind == ScheduleKind::kInterleaved || kind == ScheduleKind::kInterleaved2022 ? 2 : 1;
         RunConfig config = test::config_of(kind, 4, chunks, 8, 4, 2);
         config.schedule.comm_map = map;
         config.schedule.p2p = style;
@@ -49,8 +51,10 @@ TEST(ProgramText, ErrorsNameThePlace) {
       {"plumbline-program 1\nslot a kind=activaton", "p:2:8: 'activaton' is not a slot kind"},
       {"plumbline-program 1\nslot a\nslot a", "p:3:6: slot 'a' is defined twice"},
       {"plumbline-program 1\nslot gradient.1\nkernel k reads=gradiant.1", "did you mean 'gradient.1'?"},
-      {"plumbline-program 1\nstages 1\nplacement 0\nstream compute\nranks 0\n  fly", "'fly' is not a host operation"},
-      {"plumbline-program 1\ngrid pp=2\nstages 1\nplacement 0\nstream compute\nranks 0\n  sync-device", "rank 1 has no block"},
+      {"plumbline-program 1\nstages 1\nplacement 0\nstream compute\nranks 0\n  fly",
+       "'fly' is not a host operation"},
+      {"plumbline-program 1\ngrid pp=2\nstages 1\nplacement 0\nstream compute\nranks 0\n  sync-device",
+       "rank 1 has no block"},
       {"plumbline-program 1\ngrid pp=99999999", "is beyond"},
   };
   for (const auto& c : cases) {
