@@ -16,6 +16,7 @@ namespace plumbline {
 Result<std::string> dot_to_svg(const std::string& dot) {
   static std::mutex lock;
   const std::lock_guard<std::mutex> guard(lock);
+  agseterrf([](char*) { return 0; });  // what is wrong is returned, not printed
   Agraph_t* graph = agmemread(dot.c_str());
   if (graph == nullptr) return fail(ErrorCode::kParse, "Graphviz does not accept this text as a DOT graph");
   GVC_t* context = gvContext();

@@ -42,6 +42,7 @@ async function boot() {
   $("help").onclick = showKeys;
   $("csv").onclick = copyCsv;
   addEventListener("beforeprint", preparePrint);
+  addEventListener("afterprint", finishPrint);
   new ResizeObserver(() => { layout(); draw(); drawCharts(); }).observe($("timeline"));
   stepChanged();
   root.dataset.boxes = drawn.boxes;

@@ -81,8 +81,8 @@ function showDetails() {
     box.innerHTML = `<b>${escapeHtml(describe(i))}</b> · ${facts.join(" · ")}` +
       `<ol>${whyChain(i).map((l) => `<li>${l}</li>`).join("")}</ol>`;
   } else {
-    box.innerHTML = `<span class="muted">Click a box for what it is and what it waited for, or a gap for why it is there.
-      Press <kbd>?</kbd> for keys.</span>`;
+    const keys = phone() ? "" : " Press <kbd>?</kbd> for keys.";
+    box.innerHTML = `<span class="muted">Click a box for what it is and what it waited for, or a gap for why it is there.${keys}</span>`;
   }
   for (const button of box.querySelectorAll("[data-event]")) button.onclick = () => select(+button.dataset.event);
 }
@@ -153,8 +153,11 @@ function drawTwin() {
     <th class="num">slack</tr></thead><tbody>${rows.join("")}</tbody></table>${more ? `<p class="muted">and ${more} more: zoom in</p>` : ""}`;
 }
 
-// On paper, the timeline is an image of what is on screen.
+// On paper, the timeline is an image of what is on screen, on light ground.
+let themeBeforePrint = null;
 function preparePrint() {
+  themeBeforePrint = root.dataset.theme;
+  setTheme("light");
   const both = document.createElement("canvas");
   both.width = $("raster").width;
   both.height = $("raster").height;
@@ -164,4 +167,9 @@ function preparePrint() {
   $("printed").src = both.toDataURL();
   $("printed").hidden = false;
 }
-addEventListener("afterprint", () => { $("printed").hidden = true; });
+
+function finishPrint() {
+  $("printed").hidden = true;
+  if (themeBeforePrint) setTheme(themeBeforePrint);
+  themeBeforePrint = null;
+}

@@ -66,6 +66,11 @@ function drawSelection(pen, i) {
     outline(pen, other, 1);
     pen.setLineDash(other === D.cause[i] ? [] : [4, 3]);
     const [from, to] = between(a, b);
+    if (other === D.cause[i] && D.causeKind[i] === 4) {
+      // The other end released this one by starting: from its start to where the waiting ended.
+      from.x = a.x;
+      to.x = xAt(D.ready[i]);
+    }
     arrow(pen, from, to);
     pen.setLineDash([]);
   }

@@ -58,18 +58,18 @@ function drawFigures() {
 const sorting = {column: "rank", down: false};
 
 function bubbleColumns(step) {
-  const of = (value) => `${duration(value)}`;
+  const of = (value) => (value === 0 ? "0" : duration(value));
   return [
     {id: "rank", head: "rank", value: (r) => r.rank, text: (r) => r.rank, total: () => "all"},
     {id: "share", head: "share of the makespan", shares: true},
-    {id: "pipeline", head: "busy", value: (r) => r.pipeline, text: (r) => of(r.pipeline)},
-    {id: "other", head: "other<br>work", value: (r) => r.other, text: (r) => of(r.other)},
-    ...PLACES.map((name, k) => ({id: name, head: name, value: (r) => r.place[k], text: (r) => of(r.place[k])})),
-    ...CAUSES.map((name, k) => ({id: name, head: name.replace("waiting-on-", "waiting<br>on "), value: (r) => r.cause[k], text: (r) => of(r.cause[k])})),
     {id: "makespan", head: "bubble<br>makespan", value: (r) => r.makespan, text: (r) => percent(r.makespan),
       total: (t) => percent(ratio(t.idle, step.window * D.ranks))},
     {id: "stage", head: "bubble<br>stage time", value: (r) => r.stage, text: (r) => percent(r.stage),
       total: () => (D.ranks ? percent(rankTime(step, step.longest).stage) : "–")},
+    {id: "pipeline", head: "busy", value: (r) => r.pipeline, text: (r) => of(r.pipeline)},
+    {id: "other", head: "other<br>work", value: (r) => r.other, text: (r) => of(r.other)},
+    ...PLACES.map((name, k) => ({id: name, head: name, value: (r) => r.place[k], text: (r) => of(r.place[k])})),
+    ...CAUSES.map((name, k) => ({id: name, head: name.replace("waiting-on-", "waiting<br>on "), value: (r) => r.cause[k], text: (r) => of(r.cause[k])})),
   ];
 }
 
