@@ -4,11 +4,20 @@
 
 #include <fmt/format.h>
 
+#include "engine/config/toml_ascii.h"
+
 // Header-only keeps the system's shared library, built with exceptions, out of the link; this is the one file
 // to pay for it.
 #define TOML_HEADER_ONLY 1
 #define TOML_EXCEPTIONS 0
+// toml++ 3.3 asserts that a table header begins like a key before it checks so, and "[=]" ends the process in a debug
+// build; with NDEBUG the condition becomes an assumption, undefined behaviour under Clang. Without either, the check that
+// follows reports the error as it should.
+#define TOML_ASSERT(condition) static_assert(true)
+#pragma push_macro("NDEBUG")
+#undef NDEBUG
 #include <toml++/toml.h>
+#pragma pop_macro("NDEBUG")
 
 namespace plumbline {
 namespace {
@@ -133,6 +142,7 @@ Status read_section(const toml::table& table, std::string_view section, const st
 }  // namespace
 
 Result<Assignments> read_toml(std::string_view text, const std::string& file) {
+  PL_TRY(require_ascii_outside_strings(text, file));
   const toml::parse_result parsed = toml::parse(text, file);
   if (!parsed) {
     return fail(ErrorCode::kParse, std::string(parsed.error().description()),

@@ -123,6 +123,25 @@ RC_GTEST_PROP(TomlSource, DamagedFilesNeverCrash, ()) {
   }
 }
 
+// toml++ 3.3 asserted here, found by the property above in a debug build.
+TEST(TomlSource, OddTableHeadersAreErrors) {
+  for (const char* text : {"[=]", "[.a]", "[a.]", "[[=]]", "[[.]]", "[\n]", "[#]", "[", "[[", "[ ", "[é]"}) {
+    EXPECT_EQ(refusal(text).find("cfg.toml:1:"), 0u) << text;
+  }
+}
+
+// toml++ 3.3 has undefined behaviour for these outside strings, found by the properties above under a sanitizer.
+TEST(TomlSource, LettersBeyondAsciiBelongIntoStringsAndComments) {
+  EXPECT_EQ(refusal("# é\n[é]").find("cfg.toml:2:2: a character beyond ASCII"), 0u);
+  EXPECT_EQ(refusal("[train]\ndata = \"é\" é").find("cfg.toml:2:12: a character beyond ASCII"), 0u);
+  EXPECT_EQ(refusal("[train]\ndata = '\\'é").find("cfg.toml:2:11: a character beyond ASCII"), 0u);
+  for (const char* text :
+       {"[train]\ndata = \"é\" # é", "[train]\ndata = 'é'", "[train]\ndata = \"\"\"é\"é\\\"é\"\"\"\"\"",
+        "[train]\ndata = '''é'é'''", "\"train\".data = \"\\\"é\"", "\xef\xbb\xbf[train]\ndata = \"\"# é"}) {
+    EXPECT_EQ(values(text).size(), 1u) << text;
+  }
+}
+
 TEST(TomlSource, DeepNestingIsRefusedNotOverflown) {
   EXPECT_FALSE(read_toml("a = " + std::string(100000, '['), "cfg.toml"));
   EXPECT_FALSE(read_toml(std::string(100000, '['), "cfg.toml"));

@@ -1,0 +1,78 @@
+#include "engine/config/toml_ascii.h"
+
+#include <algorithm>
+#include <string>
+
+namespace plumbline {
+namespace {
+
+constexpr std::string_view kMark = "\xef\xbb\xbf";
+
+bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
+
+std::size_t run_of(std::string_view text, std::size_t at, char c) {
+  const std::size_t end = std::min(text.find_first_not_of(c, at), text.size());
+  return end - at;
+}
+
+// The place behind the string that begins at `at` with a quote. Strings that are not closed end with their line, or with
+// the text when they have three quotes.
+std::size_t skip_string(std::string_view text, std::size_t at) {
+  const char quote = text[at];
+  const std::size_t opening = run_of(text, at, quote);
+  if (opening == 2) return at + 2;  // an empty string
+  const bool multi_line = opening >= 3;
+  at += multi_line ? 3 : 1;
+  while (at < text.size()) {
+    const char c = text[at];
+    if (c == '\\' && quote == '"') {
+      at += 2;
+    } else if (c == quote && !multi_line) {
+      return at + 1;
+    } else if (c == quote) {
+      // Up to two quotes may stand before the three that close.
+      const std::size_t run = run_of(text, at, quote);
+      if (run >= 3) return at + std::min<std::size_t>(run, 5);
+      at += run;
+    } else if (c == '\n' && !multi_line) {
+      return at;
+    } else {
+      ++at;
+    }
+  }
+  return text.size();
+}
+
+Where place(std::string_view text, std::size_t at, const std::string& file) {
+  const std::string_view before = text.substr(0, at);
+  const std::size_t line = static_cast<std::size_t>(std::count(before.begin(), before.end(), '\n'));
+  const std::string_view row = before.substr(before.find_last_of('\n') + 1);
+  // Columns count characters: continuation bytes of UTF-8 have no column of their own.
+  const auto columns = std::count_if(row.begin(), row.end(),
+                                     [](char c) { return (static_cast<unsigned char>(c) & 0xc0u) != 0x80u; });
+  return Where{file, static_cast<int>(line) + 1, static_cast<int>(columns) + 1};
+}
+
+}  // namespace
+
+Status require_ascii_outside_strings(std::string_view text, const std::string& file) {
+  std::size_t at = text.substr(0, kMark.size()) == kMark ? kMark.size() : 0;
+  while (at < text.size()) {
+    const char c = text[at];
+    if (!is_ascii(c)) {
+      return fail(ErrorCode::kParse,
+                  "a character beyond ASCII stands outside strings and comments — put quotes around the text",
+                  place(text, at, file));
+    }
+    if (c == '#') {
+      at = std::min(text.find('\n', at), text.size());
+    } else if (c == '"' || c == '\'') {
+      at = skip_string(text, at);
+    } else {
+      ++at;
+    }
+  }
+  return {};
+}
+
+}  // namespace plumbline
