@@ -68,7 +68,7 @@ class Explainer {
 
   OperationRef host_text(std::uint32_t thread) const {
     OperationRef at = log().operation(thread, hosts_[thread].last.item_index);
-    at.text = "host at " + at.text;
+    at.text = "the host at " + at.text;
     return at;
   }
   OperationRef entry_text(std::uint32_t entry) const {

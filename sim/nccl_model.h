@@ -12,12 +12,12 @@ namespace plumbline {
 
 struct NcclModel {
   SendCompletion send = SendCompletion::kRendezvous;  // N32
-  Bytes eager_bytes = 0;        // kEager: unmatched completed bytes a (communicator, sender, receiver) may hold
-  CrossComm cross = CrossComm::kFree;                 // N46
-  Connect connect = Connect::kWarm;                   // N2
-  bool launch_blocking = false;                       // N49
+  Bytes eager_bytes = 0;  // kEager: unmatched completed bytes a (communicator, sender, receiver) may hold
+  CrossComm cross = CrossComm::kFree;  // N46
+  Connect connect = Connect::kWarm;    // N2
+  bool launch_blocking = false;        // N49
 
-  std::string name() const;     // "rendezvous+strict+cold", as in the oracle's mode names
+  std::string name() const;  // "rendezvous+strict+cold", as in the oracle's mode names
   bool operator==(const NcclModel&) const = default;
 };
 

@@ -30,7 +30,8 @@ struct SimOptions {
 // Outcome of one step.
 struct SimStep {
   bool completed = true;
-  std::vector<Finding> findings;  // deadlock, label or size mismatch at the moment of matching, failed kernels
+  std::vector<Finding>
+      findings;  // deadlock, label or size mismatch at the moment of matching, failed kernels
   Nanoseconds begin = 0;
   Nanoseconds end = 0;
   std::vector<std::vector<std::uint8_t>> decisions;  // per thread

@@ -13,48 +13,50 @@
 namespace plumbline {
 
 enum class FindingKind : std::uint8_t {
-  kDeadlock,             // quiescent with unfinished work
-  kLabelMismatch,        // a receive gets another tensor than its reader needs
-  kSizeMismatch,         // matched ends differ in bytes (N23, N24)
-  kUnmatched,            // more sends than receives on a channel, or the reverse
-  kCollectiveMismatch,   // the i-th collective of a communicator differs between members (N57)
-  kCrossWired,           // a cold two-rank connection sets up opposite directions (N2)
-  kReadUnwritten,        // a slot is read before anything wrote it
-  kReadFreed,            // a slot is read after its release
-  kDoubleWrite,          // a slot is written again while live
-  kFreeInUse,            // a release not ordered after the last reader
-  kLeak,                 // a slot is still live at the end of the step
-  kDecideUnagreed,       // an arm depends on a value that not every communicating rank shares
-  kMemoryLimit,          // peak above the limit
-  kStructure,            // the schedule itself: missing, duplicate, order, placement
+  kDeadlock,            // quiescent with unfinished work
+  kLabelMismatch,       // a receive gets another tensor than its reader needs
+  kSizeMismatch,        // matched ends differ in bytes (N23, N24)
+  kUnmatched,           // more sends than receives on a channel, or the reverse
+  kCollectiveMismatch,  // the i-th collective of a communicator differs between members (N57)
+  kCrossWired,          // a cold two-rank connection sets up opposite directions (N2)
+  kReadUnwritten,       // a slot is read before anything wrote it
+  kReadFreed,           // a slot is read after its release
+  kDoubleWrite,         // a slot is written again while live
+  kFreeInUse,           // a release not ordered after the last reader
+  kLeak,                // a slot is still live at the end of the step
+  kDecideUnagreed,      // an arm depends on a value that not every communicating rank shares
+  kMemoryLimit,         // peak above the limit
+  kStructure,           // the schedule itself: missing, duplicate, order, placement
 };
 std::string_view finding_kind_name(FindingKind kind);
 
 struct OperationRef {
   Rank rank = 0;
-  std::int64_t item = -1;        // index into Program::items; -1: not an item
+  std::int64_t item = -1;  // index into Program::items; -1: not an item
   std::int32_t microbatch = -1;
-  std::string text;              // "2SEND_F5 to rank 3"
+  std::string text;  // "2SEND_F5 to rank 3"
 };
 
 // `from` cannot go on before `to` has.
 struct WaitEdge {
   OperationRef from;
   OperationRef to;
-  std::string reason;  // "needs its receive", "is behind it in communicator pp[0]", "host has not got to it yet"
+  std::string
+      reason;  // "needs its receive", "is behind it in communicator pp[0]", "host has not got to it yet"
 };
 
 struct Finding {
   FindingKind kind = FindingKind::kDeadlock;
   std::vector<OperationRef> operations;  // the operations it is about, the culprit first
   std::string why;                       // one or two sentences
-  std::vector<WaitEdge> cycle;           // deadlock with a cycle: edge i ends where edge i+1 starts, the last closes it
-  std::vector<WaitEdge> waits;           // deadlock: the whole wait-for graph, the cycle's edges included
+  std::vector<WaitEdge>
+      cycle;  // deadlock with a cycle: edge i ends where edge i+1 starts, the last closes it
+  std::vector<WaitEdge> waits;  // deadlock: the whole wait-for graph, the cycle's edges included
 };
 
 // The outcome in one execution mode.
 struct ModeVerdict {
-  std::string mode;               // NcclModel::name()
+  std::string mode;  // NcclModel::name()
   bool completes = true;
   std::vector<Finding> findings;  // of this mode: deadlock, cross-wiring
   Nanoseconds makespan = 0;       // virtual time of completion, when it completes
@@ -62,22 +64,22 @@ struct ModeVerdict {
 
 struct RankMemory {
   Bytes peak = 0;
-  Bytes peak_activations = 0;     // activations, gradients and stashes only
-  std::int64_t peak_item = -1;    // the item at which the peak is reached
+  Bytes peak_activations = 0;   // activations, gradients and stashes only
+  std::int64_t peak_item = -1;  // the item at which the peak is reached
   std::string peak_text;
-  int live_stashes = 0;           // most microbatch-chunks held for backward at one time
+  int live_stashes = 0;  // most microbatch-chunks held for backward at one time
 };
 
 struct Verdict {
-  std::string program;            // name
+  std::string program;  // name
   std::int64_t operations = 0;
-  std::vector<Finding> findings;  // independent of the mode: matching, labels, buffers, structure, memory
-  std::vector<ModeVerdict> modes; // certification first, then default
-  std::vector<RankMemory> memory; // per rank
-  std::uint64_t trace_hash = 0;   // fold over all threads of (rank, item)
+  std::vector<Finding> findings;   // independent of the mode: matching, labels, buffers, structure, memory
+  std::vector<ModeVerdict> modes;  // certification first, then default
+  std::vector<RankMemory> memory;  // per rank
+  std::uint64_t trace_hash = 0;    // fold over all threads of (rank, item)
 
-  bool holds() const;             // no finding at all and every mode completes
-  bool certified() const;         // holds, under the certification model
+  bool holds() const;      // no finding at all and every mode completes
+  bool certified() const;  // holds, under the certification model
   // Exit code by DESIGN's precedence: 3 deadlock, then 5 memory, then 1 anything else, 0.
   int exit_code() const;
 };

@@ -212,11 +212,11 @@ Finding deadlock_finding(const WaitGraph& graph) {
     }
     const WaitEdge& first = finding.cycle.front();
     finding.why = fmt::format(
-        "{} operations on {} rank{} wait for each other in a circle: rank {} {} waits for rank {} {} ({}), "
-        "and so on "
+        "{} operations on {} rank{} wait for each other in a circle: {} on rank {} waits for {} on rank {} "
+        "({}), and so on "
         "round. {} rank{} cannot go on.",
-        finding.cycle.size(), ranks.size(), ranks.size() == 1 ? "" : "s", first.from.rank, first.from.text,
-        first.to.rank, first.to.text, first.reason, stuck.size(), stuck.size() == 1 ? "" : "s");
+        finding.cycle.size(), ranks.size(), ranks.size() == 1 ? "" : "s", first.from.text, first.from.rank,
+        first.to.text, first.to.rank, first.reason, stuck.size(), stuck.size() == 1 ? "" : "s");
     return finding;
   }
   for (const WaitEdge& wait : finding.waits) {
@@ -226,8 +226,8 @@ Finding deadlock_finding(const WaitGraph& graph) {
         })) {
       finding.operations.push_back(wait.from);
       if (finding.why.empty()) {
-        finding.why = fmt::format("Rank {} {} waits for something that never comes: {} ({}).", wait.from.rank,
-                                  wait.from.text, wait.to.text, wait.reason);
+        finding.why = fmt::format("{} on rank {} waits for something that never comes: {} ({}).",
+                                  wait.from.text, wait.from.rank, wait.to.text, wait.reason);
       }
     }
   }

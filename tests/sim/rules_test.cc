@@ -57,9 +57,9 @@ TEST(Rules, N2ColdConnectionsBlockTheHost) {
   TinyProgram tiny(3);
   const int c = tiny.comm("c", {0, 1, 2});
   const int s = tiny.stream("s");
-  tiny.group(0, s, {send(c, 1), send(c, 2)});
-  tiny.group(1, s, {recv(c, 0)}).group(1, s, {send(c, 2)});
-  tiny.group(2, s, {recv(c, 0), recv(c, 1)});
+  tiny.group(0, s, {send(c, 1, 8, 1), send(c, 2, 8, 2)});
+  tiny.group(1, s, {recv(c, 0, 8, 1)}).group(1, s, {send(c, 2, 8, 3)});
+  tiny.group(2, s, {recv(c, 0, 8, 2), recv(c, 1, 8, 3)});
   const Program& program = tiny.finish();
   EXPECT_TRUE(run_tiny(program, default_model()).completes);
   const ModeVerdict verdict = run_tiny(program, cold());

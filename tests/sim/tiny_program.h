@@ -41,8 +41,9 @@ class TinyProgram {
     program_.name = "tiny";
     program_.grid = RankGrid::create(sizes).value();
     program_.fragment = true;
-    program_.rank_of_stage.assign(1, 0);
-    program_.slots.push_back({"data", SlotKind::kActivation, DType::kU8, 0, true, false, 0});
+    program_.stages = 2;
+    program_.rank_of_stage = {0, 0};
+    program_.slots.push_back({"data", SlotKind::kActivation, DType::kU8, 1, true, false, 0});
     program_.kernels.push_back({"work", KernelKind::kForward, 0, {}, {}, {}});
   }
 

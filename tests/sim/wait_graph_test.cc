@@ -53,9 +53,9 @@ TEST(WaitGraph, FindingInWords) {
   const Finding circle = deadlock_finding(graph);
   EXPECT_EQ(circle.operations.size(), 2U);
   EXPECT_EQ(circle.why,
-            "2 operations on 2 ranks wait for each other in a circle: rank 0 n0 waits for rank 1 n1 (r01), "
-            "and so on round. "
-            "2 ranks cannot go on.");
+            "2 operations on 2 ranks wait for each other in a circle: n0 on rank 0 waits for n1 on rank 1 "
+            "(r01), and so on "
+            "round. 2 ranks cannot go on.");
   WaitGraph missing = graph_of(3, {{0, 1}, {1, 2}});
   missing.never(2);
   const Finding never = deadlock_finding(missing);
