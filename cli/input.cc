@@ -1,0 +1,169 @@
+#include "cli/input.h"
+
+#include <algorithm>
+#include <iterator>
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "cli/common/output.h"
+#include "engine/base/text.h"
+#include "engine/config/flags.h"
+#include "engine/program/lower.h"
+#include "engine/program/text.h"
+#include "engine/schedule/csv.h"
+
+namespace plumbline::cli {
+namespace {
+
+// A CSV of actions begins with idle cells, quotes or an action: digits, then a letter.
+bool looks_like_actions(std::string_view text) {
+  std::size_t i = text.find_first_not_of(" \t\r\n,\"(");
+  if (i == std::string_view::npos) return false;
+  const std::size_t digits = i;
+  while (i < text.size() && text[i] >= '0' && text[i] <= '9') ++i;
+  return i > digits && i < text.size() && text[i] >= 'A' && text[i] <= 'Z';
+}
+
+InputKind kind_of(const std::string& name, std::string_view text) {
+  if (looks_like_program(text)) return InputKind::kProgram;
+  const bool csv = name.size() > 4 && name.compare(name.size() - 4, 4, ".csv") == 0;
+  return csv || looks_like_actions(text) ? InputKind::kCsv : InputKind::kConfig;
+}
+
+Result<ValidConfig> validated(LoadedConfig loaded, Purpose purpose) {
+  Validation checked = validate_all(loaded.config, loaded.origins, purpose);
+  for (const std::string& text : checked.warnings) warn(text);
+  if (checked.ok()) return ValidConfig{std::move(checked.config), std::move(loaded)};
+  for (std::size_t i = 1; i < checked.errors.size(); ++i) report(checked.errors[i]);
+  return tl::unexpected(checked.errors.front());
+}
+
+Finding structure_finding(const ScheduleFinding& fault, const Schedule& schedule) {
+  Finding finding;
+  finding.kind = FindingKind::kStructure;
+  finding.why = fault.rule + ": " + fault.why;
+  OperationRef where;
+  where.rank = fault.rank;
+  const auto position = static_cast<std::size_t>(std::max(fault.position, 0));
+  const bool known = fault.rank >= 0 && fault.rank < schedule.ranks && position < schedule.row(fault.rank).size();
+  where.text = known ? print_action(schedule.row(fault.rank)[position]) : fmt::format("the row of rank {}", fault.rank);
+  if (known) where.microbatch = schedule.row(fault.rank)[position].microbatch;
+  finding.operations.push_back(std::move(where));
+  return finding;
+}
+
+// A schedule that somebody wrote need not have as many stages on each rank.
+ModelSizes sizes_for(const RunConfig& config, const Schedule& schedule) {
+  ModelSizes sizes = default_sizes(config);
+  for (std::vector<Bytes>* list : {&sizes.stash, &sizes.grads}) {
+    list->resize(static_cast<std::size_t>(schedule.stages), list->empty() ? 0 : list->back());
+  }
+  return sizes;
+}
+
+Status lower_into(const Schedule& schedule, const InputOptions& options, bool pipeline_only, Input& input) {
+  for (const ScheduleFinding& fault : validate_schedule(schedule, options.fragment)) {
+    input.structure.push_back(structure_finding(fault, schedule));
+  }
+  if (!input.structure.empty()) return {};
+  LowerOptions lowering;
+  lowering.fragment = options.fragment;
+  lowering.tail = pipeline_only ? StepTail::kSchedule : StepTail::kTrain;
+  Result<Program> program = lower(input.config, schedule, sizes_for(input.config, schedule), lowering);
+  if (!program) return tl::unexpected(program.error());
+  input.program = std::move(*program);
+  return {};
+}
+
+// The number of ranks, chunks and microbatches comes from the rows unless the command line says something else.
+void shape_from(const Schedule& schedule, LoadedConfig& loaded) {
+  std::size_t chunks = 1;
+  for (int rank = 0; rank < schedule.ranks; ++rank) chunks = std::max(chunks, schedule.stages_of_rank(rank).size());
+  const auto given = [&](const char* option) { return loaded.origins.of(option).layer == Layer::kCommandLine; };
+  RunConfig& config = loaded.config;
+  config.schedule.kind = ScheduleKind::kCsv;
+  if (!given("parallel.pp")) config.parallel.pp = schedule.ranks;
+  config.schedule.chunks = static_cast<int>(chunks);
+  config.schedule.microbatches = schedule.microbatches;
+  config.schedule.global_batch_size = 0;
+}
+
+Status read_csv(const std::string& text, std::vector<std::string> rest, const InputOptions& options, Purpose purpose, Input& input) {
+  const Result<Schedule> schedule = parse_schedule_csv(text, input.name, {options.fragment});
+  if (!schedule) return tl::unexpected(schedule.error());
+  rest.insert(rest.end(), {"--schedule", "csv", "--schedule-csv", input.name});
+  Result<LoadedConfig> loaded = load_arguments(rest);
+  if (!loaded) return tl::unexpected(loaded.error());
+  shape_from(*schedule, *loaded);
+  Result<ValidConfig> valid = validated(std::move(*loaded), purpose);
+  if (!valid) return tl::unexpected(valid.error());
+  input.config = std::move(valid->config);
+  return lower_into(*schedule, options, true, input);
+}
+
+Status read_program(const std::string& text, const std::vector<std::string>& rest, const InputOptions& options, Purpose purpose, Input& input) {
+  Result<ValidConfig> valid = load_arguments(rest, purpose);
+  if (!valid) return tl::unexpected(valid.error());
+  input.config = std::move(valid->config);
+  Result<Program> program = parse_program(text, input.name);
+  if (!program) return tl::unexpected(program.error());
+  program->fragment = program->fragment || options.fragment;
+  input.program = std::move(*program);
+  return {};
+}
+
+Status read_config(const std::vector<std::string>& arguments, const InputOptions& options, Purpose purpose, Input& input) {
+  Result<ValidConfig> valid = load_arguments(arguments, purpose);
+  if (!valid) return tl::unexpected(valid.error());
+  input.config = std::move(valid->config);
+  const Result<Schedule> schedule = schedule_of(input.config, options.fragment);
+  if (!schedule) return tl::unexpected(schedule.error());
+  return lower_into(*schedule, options, options.pipeline_only, input);
+}
+
+}  // namespace
+
+std::shared_ptr<InputOptions> add_input_options(CLI::App& app) {
+  auto options = std::make_shared<InputOptions>();
+  app.add_flag("--fragment", options->fragment, "part of a step: computations that are not listed count as done");
+  app.add_flag("--pipeline-only", options->pipeline_only, "leave out gradient reduction and optimizer");
+  return options;
+}
+
+Result<std::string> read_input(const std::string& name) {
+  if (name != "-") return read_file(name);
+  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  if (std::cin.bad()) return fail(ErrorCode::kIo, "cannot read standard input");
+  return text;
+}
+
+Result<Input> load_input(const ConfigArguments& arguments, const InputOptions& options, Purpose purpose) {
+  const std::vector<std::string> all = arguments.arguments();
+  const Result<ParsedFlags> flags = parse_flags(all);
+  if (!flags) return tl::unexpected(flags.error());
+  Input input;
+  if (flags->words.size() != 1) {
+    PL_TRY(read_config(all, options, purpose, input));
+    return input;
+  }
+  input.name = flags->words.front();
+  const Result<std::string> text = read_input(input.name);
+  if (!text) return tl::unexpected(text.error());
+  input.kind = kind_of(input.name, *text);
+  std::vector<std::string> rest = all;
+  rest.erase(std::find(rest.rbegin(), rest.rend(), input.name).base() - 1);
+  switch (input.kind) {
+    case InputKind::kProgram: PL_TRY(read_program(*text, rest, options, purpose, input)); break;
+    case InputKind::kCsv: PL_TRY(read_csv(*text, rest, options, purpose, input)); break;
+    case InputKind::kConfig:
+      if (input.name == "-") {
+        return fail(ErrorCode::kUnsupported, "standard input is neither a schedule CSV nor a Program; give a configuration as a file");
+      }
+      PL_TRY(read_config(all, options, purpose, input));
+  }
+  return input;
+}
+
+}  // namespace plumbline::cli

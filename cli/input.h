@@ -1,0 +1,41 @@
+// What check, sim and show take as their subject: a configuration, a schedule's CSV, a Program text, or "-" for either of
+// the last two from standard input. Which one it is, is told by the content.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/common/options_binding.h"
+#include "engine/program/program.h"
+#include "engine/schedule/schedule.h"
+#include "sim/verdict.h"
+
+namespace plumbline::cli {
+
+struct InputOptions {
+  bool fragment = false;       // computations that are not listed count as done
+  bool pipeline_only = false;  // without gradient reduction and optimizer; always so for a CSV
+};
+
+enum class InputKind : std::uint8_t { kConfig, kCsv, kProgram };
+
+struct Input {
+  InputKind kind = InputKind::kConfig;
+  std::string name;                // the file, "-" or empty
+  RunConfig config;                // valid; of a Program it gives times, limits and simulator settings
+  std::vector<Finding> structure;  // what is wrong with the schedule itself; then there is no program
+  std::optional<Program> program;
+};
+
+// --fragment and --pipeline-only.
+std::shared_ptr<InputOptions> add_input_options(CLI::App& app);
+
+Result<Input> load_input(const ConfigArguments& arguments, const InputOptions& options, Purpose purpose);
+
+// The text of a file, or of standard input for "-".
+Result<std::string> read_input(const std::string& name);
+
+}  // namespace plumbline::cli
