@@ -68,11 +68,11 @@ A configuration is a TOML file, environment variables, and flags. Later ones win
 3. the environment, `PLUMBLINE_<SECTION>_<KEY>`, for example `PLUMBLINE_SCHEDULE_GROUP_SIZE=8`
 4. `--set section.key=value` and flags, in the order of the command line
 
-`plumbline config --explain` lists every value with its origin. `-` and `_` are the same in flags. A flag takes
-its value as `--flag value` or `--flag=value`; a switch takes none, and `--no-` in front turns it off. A list is a
-TOML array or a comma-separated text; its flag may be repeated and adds to the list, every other form replaces it.
-Unknown sections, keys, flags and variables of a known section are refused. A word that ends in `.csv` stands for
-`--schedule csv --schedule-csv FILE`.
+`plumbline config --explain` lists every value with its origin. `-` and `_` are the same in flags. A flag
+takes its value as `--flag value` or `--flag=value`; a switch takes none, and `--no-` in front turns it
+off. A list is a TOML array or a comma-separated text; its flag may be repeated and adds to the list,
+every other form replaces it. Unknown sections, keys, flags and variables of a known section are refused.
+A word that ends in `.csv` stands for `--schedule csv --schedule-csv FILE`.
 
 | type | TOML value |
 |---|---|

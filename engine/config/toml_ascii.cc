@@ -15,8 +15,8 @@ std::size_t run_of(std::string_view text, std::size_t at, char c) {
   return end - at;
 }
 
-// The place behind the string that begins at `at` with a quote. Strings that are not closed end with their line, or with
-// the text when they have three quotes.
+// The place behind the string that begins at `at` with a quote. Strings that are not closed end with their
+// line, or with the text when they have three quotes.
 std::size_t skip_string(std::string_view text, std::size_t at) {
   const char quote = text[at];
   const std::size_t opening = run_of(text, at, quote);

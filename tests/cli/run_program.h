@@ -19,8 +19,8 @@ struct Outcome {
   std::string err;
 };
 
-// `arguments` are shell words; `environment` stands before the program ("NO_COLOR=1"). Colour, width and configuration
-// variables of the caller do not reach it.
+// `arguments` are shell words; `environment` stands before the program ("NO_COLOR=1"). Colour, width and
+// configuration variables of the caller do not reach it.
 inline Outcome run_program(const std::string& executable, const std::string& arguments,
                            const std::string& environment = "") {
   const auto* test = testing::UnitTest::GetInstance()->current_test_info();

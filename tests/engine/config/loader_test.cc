@@ -156,7 +156,8 @@ RC_GTEST_PROP(Loader, PrecedenceHoldsForEveryOption, ()) {
   RC_ASSERT(out.origins.of(option.name()).text == origin);
 }
 
-// The same value written in the file, in the environment, with --set and with each flag gives the same configuration.
+// The same value written in the file, in the environment, with --set and with each flag gives the same
+// configuration.
 RC_GTEST_PROP(Loader, EverySourceMeansTheSame, ()) {
   const Option& option = *rc::gen::elementOf(options());
   const std::string value = some_value(option);

@@ -93,7 +93,8 @@ RC_GTEST_PROP(TomlSource, RandomBytesNeverCrash, (const std::vector<unsigned cha
   if (!read) RC_ASSERT(!read.error().message.empty());
 }
 
-// A whole configuration with a few bytes changed, taken out or doubled reaches further into the reader than noise does.
+// A whole configuration with a few bytes changed, taken out or doubled reaches further into the reader than
+// noise does.
 RC_GTEST_PROP(TomlSource, DamagedFilesNeverCrash, ()) {
   std::string text = config_toml(RunConfig{});
   for (int i = *rc::gen::inRange(1, 6); i > 0; --i) {
@@ -130,7 +131,8 @@ TEST(TomlSource, OddTableHeadersAreErrors) {
   }
 }
 
-// toml++ 3.3 has undefined behaviour for these outside strings, found by the properties above under a sanitizer.
+// toml++ 3.3 has undefined behaviour for these outside strings, found by the properties above under a
+// sanitizer.
 TEST(TomlSource, LettersBeyondAsciiBelongIntoStringsAndComments) {
   EXPECT_EQ(refusal("# é\n[é]").find("cfg.toml:2:2: a character beyond ASCII"), 0u);
   EXPECT_EQ(refusal("[train]\ndata = \"é\" é").find("cfg.toml:2:12: a character beyond ASCII"), 0u);
