@@ -13,6 +13,7 @@
 #include "sim/simulator.h"
 #include "sim/verify/agreement.h"
 #include "sim/verify/cold.h"
+#include "sim/verify/coverage.h"
 #include "sim/verify/host_pass.h"
 #include "sim/verify/matching.h"
 #include "sim/verify/progress.h"
@@ -45,6 +46,7 @@ class Check {
   Result<Verdict> run() {
     verdict_.program = program_.name;
     hosts();
+    merge(verdict_.findings, check_coverage(world_, facts_of_));
     merge(verdict_.findings, check_agreement(world_, facts_of_));
     memory_limit();
     certification_.mode = certification_model().name();

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/hash.h"
+#include "sim/verify/coverage.h"
 #include "sim/verify/host_tables.h"
 
 namespace plumbline::verify {
@@ -34,6 +35,7 @@ class Walk {
     } else {
       both_arms();
     }
+    take_tallies();
     facts_.findings = buffers_.take_findings();
     facts_.memory = buffers_.memory();
     return facts_.streams <= clocks_.streams();
@@ -125,7 +127,7 @@ class Walk {
     const KernelRow& kernel = tables_.kernels[item_ref(item)];
     const int microbatch = item_microbatch(item);
     const Use use{stream_of(item), next_};
-    if (arm_ == Arm::kNone) facts_.operations += kernel.counts;
+    if (kernel.counts) computation(item_ref(item), microbatch);
     clocks_.enqueue(use.stream, next_ + 1);
     const std::uint16_t* slot = &tables_.kernel_slots[kernel.begin];
     const std::uint16_t* const reads_end = slot + kernel.reads;
@@ -142,6 +144,22 @@ class Walk {
       }
     }
     for (; slot != frees_end; ++slot) buffers_.release(*slot, microbatch, use);
+  }
+
+  void computation(unsigned kernel, int microbatch) {
+    if (arm_ == Arm::kNone) ++facts_.operations;
+    if (arm_ == Arm::kYes) return;
+    std::uint64_t& tally = tables_.tallies[kernel];
+    if (tally == 0) tables_.tallied.push_back(kernel);
+    tally += microbatch_tally(microbatch);
+  }
+
+  void take_tallies() {
+    for (const std::uint32_t kernel : tables_.tallied) {
+      if (tables_.tallies[kernel] != 0) facts_.tallies.emplace_back(kernel, tables_.tallies[kernel]);
+      tables_.tallies[kernel] = 0;
+    }
+    tables_.tallied.clear();
   }
 
   void group() {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "sim/verdict.h"
@@ -35,6 +36,7 @@ struct RangeFacts {
   std::array<std::vector<FirstUse>, 2> first_uses;  // arm yes, arm no; host order
   std::vector<Decision> decisions;
   std::vector<std::uint32_t> armed;  // items: first use of each endpoint inside an arm
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> tallies;  // kernel, sum of its microbatches' tallies (coverage.h)
   bool mixed_groups = false;         // some group may be more than one kernel
   int streams = 1;                   // one more than the highest stream named
 };

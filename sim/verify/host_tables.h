@@ -50,6 +50,7 @@ struct HostTables {
       const bool dropped = !is_p2p(endpoint.kind) && endpoint.bytes == 0;
       endpoints.push_back({endpoint.slot, endpoint.kind, endpoint.free_after, dropped});
     }
+    tallies.resize(kernels.size());
     seen.resize(endpoints.size());
     armed_seen.resize(endpoints.size());
   }
@@ -64,6 +65,8 @@ struct HostTables {
   std::vector<KernelRow> kernels;
   std::vector<std::uint16_t> kernel_slots;
   std::vector<EndpointRow> endpoints;
+  std::vector<std::uint64_t> tallies;           // per kernel, of the walk in progress
+  std::vector<std::uint32_t> tallied;           // kernels whose tally is not 0, some perhaps twice
   std::vector<std::uint32_t> seen, armed_seen;  // per endpoint: mark of the walk that has met it
   std::uint32_t mark = 0;
 };

@@ -41,6 +41,13 @@ Verdict check(const Program& program) {
   return std::move(*verdict);
 }
 
+// The simulator's graph shows the receives between them as nodes of their own.
+int sends_on_cycle(const Finding& deadlock) {
+  int sends = 0;
+  for (const WaitEdge& edge : deadlock.cycle) sends += edge.from.text.find("SEND") != std::string::npos ? 1 : 0;
+  return sends;
+}
+
 TEST(Pytorch172668, BothSendFirst) {
   for (const CommMap map : {CommMap::kOne, CommMap::kPair}) {
     const Program program = program_from("0SEND_F1,2RECV_F0\n1SEND_F0,1RECV_F1\n", map);
@@ -49,15 +56,16 @@ TEST(Pytorch172668, BothSendFirst) {
     ASSERT_EQ(verdict.modes.size(), 2u);
     for (const ModeVerdict& mode : verdict.modes) {
       EXPECT_FALSE(mode.completes) << mode.mode;
-      const Finding& deadlock = mode.findings.back();
-      ASSERT_EQ(deadlock.kind, FindingKind::kDeadlock);
-      // The cycle: each send waits for a receive that comes after the other send.
-      ASSERT_EQ(deadlock.cycle.size(), 2u) << mode.mode;
-      EXPECT_NE(deadlock.cycle[0].from.text.find("0SEND_F1"), std::string::npos);
-      EXPECT_NE(deadlock.cycle[0].to.text.find("1SEND_F0"), std::string::npos);
-      EXPECT_NE(deadlock.cycle[1].from.text.find("1SEND_F0"), std::string::npos);
-      EXPECT_NE(deadlock.cycle[1].to.text.find("0SEND_F1"), std::string::npos);
+      ASSERT_EQ(mode.findings.back().kind, FindingKind::kDeadlock);
+      EXPECT_EQ(sends_on_cycle(mode.findings.back()), 2) << mode.mode;
     }
+    // The checker's cycle has just the two: each send waits for a receive that comes after the other send.
+    const Finding& deadlock = verdict.modes[0].findings.back();
+    ASSERT_EQ(deadlock.cycle.size(), 2u);
+    EXPECT_NE(deadlock.cycle[0].from.text.find("0SEND_F1"), std::string::npos);
+    EXPECT_NE(deadlock.cycle[0].to.text.find("1SEND_F0"), std::string::npos);
+    EXPECT_NE(deadlock.cycle[1].from.text.find("1SEND_F0"), std::string::npos);
+    EXPECT_NE(deadlock.cycle[1].to.text.find("0SEND_F1"), std::string::npos);
     // Cold, both ranks set the connection up for sending; the sizes of the set-up messages agree, what they say does not.
     EXPECT_EQ(verdict.modes[0].findings.front().kind, FindingKind::kCrossWired);
     // Nothing else is wrong: the messages match.

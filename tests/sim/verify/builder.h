@@ -37,7 +37,7 @@ class Builder {
     return static_cast<unsigned>(program_.families.size() - 1);
   }
   unsigned kernel(std::vector<std::uint16_t> reads, std::vector<std::uint16_t> frees, std::vector<std::uint16_t> writes,
-                  KernelKind kind = KernelKind::kForward) {
+                  KernelKind kind = KernelKind::kOther) {
     program_.kernels.push_back({fmt::format("k{}", program_.kernels.size()), kind, 0, std::move(reads), std::move(frees), std::move(writes)});
     return static_cast<unsigned>(program_.kernels.size() - 1);
   }

@@ -44,7 +44,7 @@ TEST(CheckFindings, PlainPairHolds) {
   const Program program = p.b.build();
   expect_holds(program);
   const Verdict verdict = check(program);
-  EXPECT_EQ(verdict.operations, 4);
+  EXPECT_EQ(verdict.operations, 2);  // its kernels are none of F, B, I, W
   EXPECT_EQ(verdict.memory[0].peak, 64);
   EXPECT_EQ(verdict.memory[1].peak_activations, 64);
 }
@@ -304,6 +304,21 @@ TEST(CheckFindings, BothArmsAreWalked) {
     EXPECT_EQ(count(verdict.findings, FindingKind::kCollectiveMismatch), 1) << words(verdict);
     EXPECT_FALSE(verdict.modes[0].completes);
     EXPECT_FALSE(verdict.modes[1].completes);
+  }
+}
+
+// A computation that nobody needs is still due.
+TEST(CheckFindings, ComputationMissingOrDoubled) {
+  for (const int times : {0, 1, 2}) {
+    Builder b(1, 2);
+    const unsigned f = b.kernel({}, {}, {}, KernelKind::kForward);
+    b.launch(0, f, 0);
+    for (int i = 0; i < times; ++i) b.launch(0, f, 1);
+    if (times == 1) {
+      expect_holds(b.build());
+    } else {
+      expect_only(b.build(), FindingKind::kStructure);
+    }
   }
 }
 
