@@ -34,7 +34,8 @@ class StepGraph {
 
   std::string run() {
     out_ = fmt::format(
-        "digraph step_{} {{\n  rankdir=LR;\n  node [shape=box, style=filled, fontname=\"Helvetica\", "
+        "digraph step_{} {{\n  rankdir=LR;\n  fontname=\"Helvetica\"; fontsize=12;\n  node [shape=box, "
+        "style=filled, fontname=\"Helvetica\", "
         "fontsize=10, height=0.3];\n  edge [arrowsize=0.6];\n",
         step_.events.step);
     for (Rank rank = 0; rank < record_.ranks; ++rank) {
@@ -100,7 +101,8 @@ std::string waits_dot(const Finding& finding) {
   std::size_t count = 0;
   for (auto& [key, number] : nodes) number = count++;
   std::string out =
-      "digraph waits {\n  rankdir=LR;\n  node [shape=box, style=rounded, fontname=\"Helvetica\", "
+      "digraph waits {\n  rankdir=LR;\n  fontname=\"Helvetica\"; fontsize=12;\n  node [shape=box, "
+      "style=rounded, fontname=\"Helvetica\", "
       "fontsize=11];\n"
       "  edge [fontname=\"Helvetica\", fontsize=10];\n";
   Rank open = -1;

@@ -113,6 +113,7 @@ class TimelineWriter {
     out_ += "</g>\n";
   }
 
+  // Boxes too narrow for a border go without, or the border would be all one sees of them.
   void box(const RunEvent& e, WorkKind kind, int y) {
     seen_.insert(kind);
     const int left = x(e.start);
@@ -121,11 +122,11 @@ class TimelineWriter {
         kind_colour(kind, chunks_.chunk(e.rank, record_.labels[e.label].stage), chunks_.chunks());
     const std::string place =
         fmt::format("x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\"", left, y, width, options_.row_height);
-    put("<rect class=\"b {}\" {} fill=\"{}\"><title>{}</title></rect>", work_letter(kind), place,
-        hex_colour(fill), escape_xml(spoken_name(record_, e)));
+    put("<rect class=\"{}{}\" {} fill=\"{}\"><title>{}</title></rect>", width >= 3 ? "b " : "",
+        work_letter(kind), place, hex_colour(fill), escape_xml(spoken_name(record_, e)));
     if (kind == WorkKind::kWeightGrad) put("<rect {} fill=\"url(#hatch)\"/>", place);
     const std::string label = e.microbatch >= 0 ? fmt::format("{}", e.microbatch) : "";
-    if (!label.empty() && width >= 5 + 7 * static_cast<int>(label.size()) && options_.row_height >= 12) {
+    if (!label.empty() && width >= 3 + 7 * static_cast<int>(label.size()) && options_.row_height >= 12) {
       put("<text class=\"n\" x=\"{}\" y=\"{}\" style=\"fill:{}\">{}</text>", left + width / 2,
           y + options_.row_height / 2 + 4, hex_colour(ink_on(fill)), label);
     }

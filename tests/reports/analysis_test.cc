@@ -1,5 +1,6 @@
-// Analysis against numbers worked out by hand: 1F1B with 4 ranks, 8 microbatches, F = 1 ms, B = 2 ms, free messages. All
-// ranks compute 24 ms; the last rank never waits once it has begun, so the step takes 3 + 24 + 3 * 2 = 33 ms.
+// Analysis against numbers worked out by hand: 1F1B with 4 ranks, 8 microbatches, F = 1 ms, B = 2 ms, free
+// messages. All ranks compute 24 ms; the last rank never waits once it has begun, so the step takes 3 + 24 +
+// 3 * 2 = 33 ms.
 #include "reports/analysis.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// The page as bytes: deterministic, closed to the network, and its data block decodes to the record's columns. How it looks
-// and behaves is for page_check_test.cc and for eyes.
+// The page as bytes: deterministic, closed to the network, and its data block decodes to the record's
+// columns. How it looks and behaves is for page_check_test.cc and for eyes.
 #include "reports/html.h"
 
 #include <map>

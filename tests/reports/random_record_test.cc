@@ -1,5 +1,5 @@
-// Reports of anything: events that overlap, loop, point nowhere or lie outside. Nothing may crash, and what partitions must
-// partition.
+// Reports of anything: events that overlap, loop, point nowhere or lie outside. Nothing may crash, and what
+// partitions must partition.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
