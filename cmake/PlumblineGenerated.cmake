@@ -14,10 +14,11 @@ set(PLUMBLINE_REPORT_SOURCE "")
 set(plumbline_page "${PROJECT_SOURCE_DIR}/reports/html/page")
 if(EXISTS "${plumbline_page}.html" AND EXISTS "${plumbline_page}.css" AND EXISTS "${plumbline_page}.js")
   set(PLUMBLINE_REPORT_SOURCE "${plumbline_generated}/report_page.cc")
+  file(GLOB plumbline_page_parts CONFIGURE_DEPENDS "${plumbline_page}_*.js")
   add_custom_command(OUTPUT "${PLUMBLINE_REPORT_SOURCE}"
     COMMAND "${CMAKE_COMMAND}" "-DPAGE=${plumbline_page}" "-DOUTPUT=${PLUMBLINE_REPORT_SOURCE}"
             -P "${PROJECT_SOURCE_DIR}/cmake/embed.cmake"
-    DEPENDS "${plumbline_page}.html" "${plumbline_page}.css" "${plumbline_page}.js"
+    DEPENDS "${plumbline_page}.html" "${plumbline_page}.css" "${plumbline_page}.js" ${plumbline_page_parts}
             "${PROJECT_SOURCE_DIR}/cmake/embed.cmake"
     COMMENT "Embedding the report page" VERBATIM)
 else()

@@ -1,4 +1,4 @@
-# Script: turns PAGE.html, PAGE.css and PAGE.js into the C++ source OUTPUT, which reports/html/embedded.h declares.
+# Script: turns PAGE.html, PAGE.css and PAGE.js with PAGE_*.js into the C++ source OUTPUT, which reports/html/embedded.h declares.
 # Compilers may stop at literals of 64 KiB, even after joining neighbours, so a file is kept as a list of shorter ones,
 # cut after a line end where there is one and never inside a UTF-8 character.
 set(chunk_bytes 32000)
@@ -24,8 +24,16 @@ endfunction()
 
 set(body "")
 foreach(kind IN ITEMS html css js)
-  file(READ "${PAGE}.${kind}" text)
-  file(SIZE "${PAGE}.${kind}" size)
+  # A script in several files (page.js, page_*.js) is joined in name order.
+  file(GLOB parts "${PAGE}.${kind}" "${PAGE}_*.${kind}")
+  set(text "")
+  set(size 0)
+  foreach(part IN LISTS parts)
+    file(READ "${part}" piece)
+    file(SIZE "${part}" bytes)
+    string(APPEND text "${piece}")
+    math(EXPR size "${size} + ${bytes}")
+  endforeach()
   string(LENGTH "${text}" length)
   if(NOT size EQUAL length)
     message(FATAL_ERROR "embed: ${PAGE}.${kind} has ${size} bytes, ${length} were read (a NUL or a lone CR in it?)")
