@@ -1,9 +1,10 @@
-// Channels: point-to-point matching. One channel a (communicator, sender, receiver): its k-th send meets its k-th receive
-// (N20), whatever they carry (N22); a channel moves one message at a time, in order.
+// Channels: point-to-point matching. One channel a (communicator, sender, receiver): its k-th send meets its
+// k-th receive (N20), whatever they carry (N22); a channel moves one message at a time, in order.
 //
-// A transfer starts when both ends are active and the previous one is over. Where the model lets sends complete early (N32),
-// a transfer also starts without its receive while the bytes that lie buffered on the channel, its own included, stay
-// within the limit; the receive then completes when both it is active and the transfer is over. Sends complete in order.
+// A transfer starts when both ends are active and the previous one is over. Where the model lets sends
+// complete early (N32), a transfer also starts without its receive while the bytes that lie buffered on the
+// channel, its own included, stay within the limit; the receive then completes when both it is active and the
+// transfer is over. Sends complete in order.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,9 @@ class Channels {
   Channels(std::vector<Entry>& entries, const NcclModel& model) : entries_(&entries), model_(&model) {}
 
   void begin_step(std::size_t channels);
-  // `entry` is active from `now` on. Sets `ready` and `end` of entries whose end is thereby decided and appends what
-  // happened to `out`: a buffered send has its end; a match gives both ends theirs, unless the send was buffered before.
+  // `entry` is active from `now` on. Sets `ready` and `end` of entries whose end is thereby decided and
+  // appends what happened to `out`: a buffered send has its end; a match gives both ends theirs, unless the
+  // send was buffered before.
   void activate(std::size_t channel, EntryId entry, bool send, Nanoseconds now, std::vector<Transfer>& out);
 
   // Number of sends, or receives, of the channel that are or were active.

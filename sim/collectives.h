@@ -1,5 +1,5 @@
-// Collectives: the i-th collective call of each member of a communicator is one collective (N57). It happens once active on
-// all members, also where the contract would let some leave earlier (N59: worst case).
+// Collectives: the i-th collective call of each member of a communicator is one collective (N57). It happens
+// once active on all members, also where the contract would let some leave earlier (N59: worst case).
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ class Collectives {
   explicit Collectives(std::vector<Entry>& entries) : entries_(&entries) {}
 
   void begin_step(const LinkedProgram& linked);
-  // `entry` of the member at `position` is active. Returns the entries of all members, in member order, when it was the
-  // last one missing; else nothing.
+  // `entry` of the member at `position` is active. Returns the entries of all members, in member order, when
+  // it was the last one missing; else nothing.
   std::vector<EntryId> activate(std::int32_t communicator, std::int32_t position, EntryId entry);
 
   // How many calls of the member are or were active, and whether its call number `index` is.
@@ -42,8 +42,9 @@ class Collectives {
 // In words how two members' calls differ (kind, size, root, element type, reduction); empty: they agree.
 std::string collective_difference(const Endpoint& a, Rank root_a, const Endpoint& b, Rank root_b);
 
-// Does the arithmetic of a collective in place. `slots` is one a member, in member order, null where there is no memory
-// (then nothing is done); `root` is a position. The smallest of the slots' sizes bounds what is touched.
+// Does the arithmetic of a collective in place. `slots` is one a member, in member order, null where there is
+// no memory (then nothing is done); `root` is a position. The smallest of the slots' sizes bounds what is
+// touched.
 void run_collective(const Endpoint& endpoint, std::int32_t root, Bytes bytes,
                     const std::vector<std::byte*>& slots);
 

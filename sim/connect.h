@@ -1,10 +1,12 @@
-// ColdConnections: the host rendezvous of a first use (N2). Before a group is enqueued, a communicator that has a new
-// (peer, direction) in it exchanges messages with those peers' hosts, by distance: at place p of n, for d = 1 .. n-1, the
-// host posts a message to p+d if it newly sends there and to p-d if it newly receives from there, then waits for one from
-// each; and all of that twice (A sets up, B synchronizes). So a host can wait for a peer that waits for a third.
+// ColdConnections: the host rendezvous of a first use (N2). Before a group is enqueued, a communicator that
+// has a new (peer, direction) in it exchanges messages with those peers' hosts, by distance: at place p of n,
+// for d = 1 .. n-1, the host posts a message to p+d if it newly sends there and to p-d if it newly receives
+// from there, then waits for one from each; and all of that twice (A sets up, B synchronizes). So a host can
+// wait for a peer that waits for a third.
 //
-// Where p+d and p-d are one rank, a single message speaks for both directions and both sides take it for the mirror image of
-// their own. When it is not, the connection is cross-wired; when it also differs in length, both hosts fail there.
+// Where p+d and p-d are one rank, a single message speaks for both directions and both sides take it for the
+// mirror image of their own. When it is not, the connection is cross-wired; when it also differs in length,
+// both hosts fail there.
 #pragma once
 
 #include <cstdint>
@@ -39,14 +41,17 @@ class ColdConnections {
   void begin_step(const LinkedProgram& linked, ConnectionMap& map);
 
   bool connected(std::int32_t communicator, std::int32_t position, Direction direction) const;
-  // The thread's host enters the exchange of one communicator for the given new directions (sorted, not empty).
+  // The thread's host enters the exchange of one communicator for the given new directions (sorted, not
+  // empty).
   void begin(std::uint32_t thread, std::int32_t communicator, std::int32_t position,
              std::vector<Direction> fresh);
-  // Runs exchanges as far as they go. Returns the threads whose exchange is over, in the order in which it came to be.
+  // Runs exchanges as far as they go. Returns the threads whose exchange is over, in the order in which it
+  // came to be.
   std::vector<std::uint32_t> run();
   std::vector<ConnectFault> take_faults() { return std::exchange(faults_, {}); }
 
-  // For the explanation of a deadlock: whose messages the thread's host still waits for (positions; empty: not waiting).
+  // For the explanation of a deadlock: whose messages the thread's host still waits for (positions; empty:
+  // not waiting).
   struct Waiting {
     std::int32_t communicator = -1;
     std::vector<std::int32_t> peers;

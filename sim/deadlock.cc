@@ -172,7 +172,8 @@ class Explainer {
            after;
   }
 
-  // The `number`-th operation of `key` at `rank` that is not active: issued, still to be issued, or not existing.
+  // The `number`-th operation of `key` at `rank` that is not active: issued, still to be issued, or not
+  // existing.
   void wait_for_counterpart(const Thing& thing, const MatchKey& key, Rank rank, std::uint32_t number,
                             const std::string& reason, const char* what) {
     const auto thread = static_cast<std::uint32_t>(rank);
@@ -186,7 +187,8 @@ class Explainer {
     }
   }
 
-  // Operations of `key` among the items that the thread's host has not got to. Items of an arm not decided yet count.
+  // Operations of `key` among the items that the thread's host has not got to. Items of an arm not decided
+  // yet count.
   std::uint32_t to_come(std::uint32_t thread, const MatchKey& key) const {
     const Thread& range = program_.threads[thread];
     std::uint32_t item = hosts_[thread].last.item_index;
@@ -217,8 +219,8 @@ class Explainer {
         node, [&](NodeId before, Because because) { wait_for_node(from, before, words(node, because)); });
   }
 
-  // Waiting for a node is waiting for all of it that is not over. Points are passed through: they stand for what they
-  // collect.
+  // Waiting for a node is waiting for all of it that is not over. Points are passed through: they stand for
+  // what they collect.
   void wait_for_node(int from, NodeId on, const std::string& reason) {
     std::set<NodeId> passed;
     wait_for_node(from, on, reason, passed);

@@ -1,5 +1,6 @@
-// Why nothing moves any more: builds the wait-for graph of a simulated step that is quiescent with work left, beginning at
-// the hosts that wait and at the operations that run without their counterpart, and following what each of them waits for.
+// Why nothing moves any more: builds the wait-for graph of a simulated step that is quiescent with work left,
+// beginning at the hosts that wait and at the operations that run without their counterpart, and following
+// what each of them waits for.
 #pragma once
 
 #include <vector>

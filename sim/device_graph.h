@@ -1,6 +1,7 @@
-// DeviceGraph: what the simulated devices have been given, as a graph. A node is one thing that starts, takes time and
-// completes: a kernel, one kernel of a communication group, or a point that others wait for. It may start when all nodes it
-// depends on are complete. Streams, communicator queues (N4, N6) and launch order (N46) are chains of such dependencies.
+// DeviceGraph: what the simulated devices have been given, as a graph. A node is one thing that starts, takes
+// time and completes: a kernel, one kernel of a communication group, or a point that others wait for. It may
+// start when all nodes it depends on are complete. Streams, communicator queues (N4, N6) and launch order
+// (N46) are chains of such dependencies.
 #pragma once
 
 #include <cstdint>

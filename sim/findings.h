@@ -1,5 +1,5 @@
-// FindingLog: collects the findings of one simulated step. Of one kind it keeps the first few; how many more there were is
-// said in the last one kept, so that a program that is wrong everywhere stays readable.
+// FindingLog: collects the findings of one simulated step. Of one kind it keeps the first few; how many more
+// there were is said in the last one kept, so that a program that is wrong everywhere stays readable.
 #pragma once
 
 #include <array>

@@ -1,6 +1,7 @@
 // NcclModel: the simulator's semantics as data. Rule numbers (N6, N11, ...) are those of docs/nccl-rules.md.
-// Always in force: N1 host enqueue, N4 stream order, N6 one communicator = one queue a device, N8/N9 groups, N11 group
-// completion, N12 concurrent progress inside a group, N20-N24 matching, N57 collective matching, N59 completion.
+// Always in force: N1 host enqueue, N4 stream order, N6 one communicator = one queue a device, N8/N9 groups,
+// N11 group completion, N12 concurrent progress inside a group, N20-N24 matching, N57 collective matching,
+// N59 completion.
 #pragma once
 
 #include <string>

@@ -29,8 +29,9 @@ void Simulator::set_program(const LinkedProgram& linked) {
 
 Backend& Simulator::backend() { return world_->sim; }
 
-// Alternates between hosts, which go on until they wait, and devices, which start what they can; when neither moves, the
-// earliest completion moves virtual time. Nothing left to complete is quiescence: the step is over, or dead.
+// Alternates between hosts, which go on until they wait, and devices, which start what they can; when neither
+// moves, the earliest completion moves virtual time. Nothing left to complete is quiescence: the step is
+// over, or dead.
 Result<SimStep> Simulator::run_step(int step, RunRecord& record) {
   sim::World& world = world_->sim;
   const LinkedProgram& linked = *world_->linked;

@@ -1,7 +1,8 @@
-// Simulator: a Backend that executes all ranks in one process under a NcclModel in virtual time (integer nanoseconds,
-// ties broken by rank and order of issue), and the driver that runs a Program on it.
+// Simulator: a Backend that executes all ranks in one process under a NcclModel in virtual time (integer
+// nanoseconds, ties broken by rank and order of issue), and the driver that runs a Program on it.
 //
-// With workers, kernels run at their virtual start and messages carry bytes; without, the same Program is only timed.
+// With workers, kernels run at their virtual start and messages carry bytes; without, the same Program is
+// only timed.
 #pragma once
 
 #include <functional>
@@ -43,11 +44,12 @@ class Simulator {
   Simulator(const LinkedProgram& linked, SimOptions options, std::vector<Worker*> workers = {});
   ~Simulator();
 
-  // Switches to another Program of the same run (evaluation, changed M); persistent slots and virtual time go on.
+  // Switches to another Program of the same run (evaluation, changed M); persistent slots and virtual time go
+  // on.
   void set_program(const LinkedProgram& linked);
 
-  // Executes one step from the current virtual time and appends its events and memory points to `record` as step `step`.
-  // The error is for failures of a worker; a deadlock is a completed = false with its finding.
+  // Executes one step from the current virtual time and appends its events and memory points to `record` as
+  // step `step`. The error is for failures of a worker; a deadlock is a completed = false with its finding.
   Result<SimStep> run_step(int step, RunRecord& record);
 
   Backend& backend();

@@ -85,8 +85,8 @@ bool Slots::live(std::uint16_t slot_class, int microbatch) const {
   return instance != 0 && !instances_[instance].released;
 }
 
-// The slot's instance. One that is not there is reported - unless the Program is a fragment, whose unwritten slots count as
-// written before - and stands in as written, so that the run goes on.
+// The slot's instance. One that is not there is reported - unless the Program is a fragment, whose unwritten
+// slots count as written before - and stands in as written, so that the run goes on.
 std::uint32_t Slots::live_or_reported(std::uint16_t slot_class, int microbatch, std::uint32_t item) {
   std::uint32_t& slot = current(slot_class, microbatch);
   if (slot != 0 && !instances_[slot].released) return slot;

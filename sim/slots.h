@@ -1,10 +1,11 @@
-// Slots: the tensors of one simulated rank. The host allocates and releases in its order, which decides live memory and
-// finds uses of what is not there; the device writes and reads later, which finds uses of what is not there yet.
+// Slots: the tensors of one simulated rank. The host allocates and releases in its order, which decides live
+// memory and finds uses of what is not there; the device writes and reads later, which finds uses of what is
+// not there yet.
 //
-// Each write makes a new instance. An operation keeps the instances it was issued with, so a host that runs ahead and
-// writes a slot anew does not touch what earlier operations still use. Memory (with workers only) comes into being when the
-// writer starts and goes when the slot is released and its last user has completed. It is aligned to 64 bytes and zeroed,
-// so that neither addresses nor leftovers reach a result.
+// Each write makes a new instance. An operation keeps the instances it was issued with, so a host that runs
+// ahead and writes a slot anew does not touch what earlier operations still use. Memory (with workers only)
+// comes into being when the writer starts and goes when the slot is released and its last user has completed.
+// It is aligned to 64 bytes and zeroed, so that neither addresses nor leftovers reach a result.
 #pragma once
 
 #include <cstddef>

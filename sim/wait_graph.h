@@ -32,9 +32,10 @@ class WaitGraph {
   std::vector<int> deadlocked() const;
   // All waits, by `from`, then in the order they were added.
   std::vector<WaitEdge> waits() const;
-  // A circle with the fewest waits in the first strongly connected component that has one, beginning at its lowest node;
-  // empty: none. Edge i ends where edge i + 1 starts, and the last one closes the circle. In a component too large to search
-  // from every node (tens of millions of steps) it is the shortest found until then.
+  // A circle with the fewest waits in the first strongly connected component that has one, beginning at its
+  // lowest node; empty: none. Edge i ends where edge i + 1 starts, and the last one closes the circle. In a
+  // component too large to search from every node (tens of millions of steps) it is the shortest found until
+  // then.
   std::vector<WaitEdge> shortest_cycle() const;
 
  private:

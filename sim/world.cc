@@ -174,8 +174,9 @@ Status World::check_group(const GroupCall& call) const {
   return {};
 }
 
-// Makes the group's entries, in the order of execution: by communicator (N16), collectives before p2p (N15), otherwise as
-// called; collectives of no bytes are dropped (N60). Receives allocate; what the group releases goes after that.
+// Makes the group's entries, in the order of execution: by communicator (N16), collectives before p2p (N15),
+// otherwise as called; collectives of no bytes are dropped (N60). Receives allocate; what the group releases
+// goes after that.
 std::uint32_t World::add_entries(const GroupCall& call) {
   Slots& slots = slots_[call.thread];
   const auto first = entries_.size();
@@ -278,7 +279,8 @@ NodeId World::enqueue_group(std::uint32_t thread, std::uint32_t item, EntryId fi
   return node;
 }
 
-// Starts the exchange of the held group's first communicator that has a new direction; false: all are connected.
+// Starts the exchange of the held group's first communicator that has a new direction; false: all are
+// connected.
 bool World::connect_next(std::uint32_t thread) {
   const Held& held = threads_[thread].held;
   for (EntryId begin = held.first; begin < held.first + held.count;) {

@@ -1,8 +1,8 @@
-// World: the simulated ranks, devices and links, as a Backend. It is told what hosts enqueue, and moves what it was told
-// forward in virtual time; the driver (sim/simulator.cc) alternates between the two.
+// World: the simulated ranks, devices and links, as a Backend. It is told what hosts enqueue, and moves what
+// it was told forward in virtual time; the driver (sim/simulator.cc) alternates between the two.
 //
-// Files: world.cc - the Backend's calls, in host order; world_run.cc - what starts and completes on the devices, in virtual
-// time; channels, collectives, connect, slots, device_graph - one rule each.
+// Files: world.cc - the Backend's calls, in host order; world_run.cc - what starts and completes on the
+// devices, in virtual time; channels, collectives, connect, slots, device_graph - one rule each.
 #pragma once
 
 #include <cstdint>

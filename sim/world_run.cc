@@ -1,4 +1,5 @@
-// What starts and completes on the simulated devices. Everything here happens at now_; ends are put on the heap.
+// What starts and completes on the simulated devices. Everything here happens at now_; ends are put on the
+// heap.
 #include <algorithm>
 #include <cstring>
 #include <functional>
@@ -132,8 +133,8 @@ void World::activate(EntryId id) {
   for (const Transfer& transfer : transfers_) deliver(transfer);
 }
 
-// Moves the bytes of a transfer and notes the ends it decides. A buffered send's bytes wait in a copy, since its slot may be
-// released before the receive is there.
+// Moves the bytes of a transfer and notes the ends it decides. A buffered send's bytes wait in a copy, since
+// its slot may be released before the receive is there.
 void World::deliver(const Transfer& transfer) {
   const Entry& send = entries_[transfer.send];
   const SlotMemory from = slots_[send.thread].memory(send.use);

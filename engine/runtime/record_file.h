@@ -1,5 +1,6 @@
-// The parts of a run record's file (docs/run-record.md), shared by the one-piece form, the writer and the parser. A file is
-// the magic, then blocks; a block is a head with kind and size, a payload, and the payload's checksum.
+// The parts of a run record's file (docs/run-record.md), shared by the one-piece form, the writer and the
+// parser. A file is the magic, then blocks; a block is a head with kind and size, a payload, and the
+// payload's checksum.
 #pragma once
 
 #include <cstdint>
@@ -48,7 +49,8 @@ struct Rows {
   bool operator==(const Rows&) const = default;
 };
 Rows rows_of(const RunRecord& record);
-// The rows from `from` on that belong to the first step there: a step block holds one step's rows of all columns.
+// The rows from `from` on that belong to the first step there: a step block holds one step's rows of all
+// columns.
 Rows end_of_step(const RunRecord& record, const Rows& from);
 std::string step_payload(const RunRecord& record, const Rows& from, const Rows& to);
 Status read_step(std::string_view payload, const Place& place, RunRecord& record);

@@ -1,5 +1,5 @@
-// The header block: the record's fields that are not rows, as JSON. Enumerations are written by name; 64-bit digests as
-// hexadecimal text.
+// The header block: the record's fields that are not rows, as JSON. Enumerations are written by name; 64-bit
+// digests as hexadecimal text.
 #include <limits>
 #include <utility>
 

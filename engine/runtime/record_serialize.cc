@@ -56,7 +56,8 @@ Result<RunRecord> parse_record(std::string_view bytes, const std::string& name, 
       if (!in.ok()) return damaged(place, "the closing block is too short");
       record.verdict_json = std::string(block->payload.substr(in.position()));
       if (digest != record.digest()) return damaged(place, "the closing digest does not match the content");
-      if (offset != bytes.size()) return damaged(record_file::Place{name, offset}, "bytes after the closing block");
+      if (offset != bytes.size())
+        return damaged(record_file::Place{name, offset}, "bytes after the closing block");
       return record;
     }
   }

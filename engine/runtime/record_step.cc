@@ -1,5 +1,5 @@
-// Step blocks: rows of one step as columns of differences. Neighbouring events resemble each other, so most differences fit
-// in a byte: an event of a large pipeline takes about 12.
+// Step blocks: rows of one step as columns of differences. Neighbouring events resemble each other, so most
+// differences fit in a byte: an event of a large pipeline takes about 12.
 #include <algorithm>
 #include <bit>
 #include <limits>
@@ -17,7 +17,8 @@ constexpr std::size_t kEventColumns = 8;
 constexpr std::size_t kMemoryColumns = 3;
 constexpr std::size_t kStepRowBytes = 61;
 
-// One column: the difference of each value to the one before. Arithmetic wraps, so that every value has a difference.
+// One column: the difference of each value to the one before. Arithmetic wraps, so that every value has a
+// difference.
 template <typename Row, typename Value>
 void put_column(VarintWriter& out, const std::vector<Row>& rows, std::size_t begin, std::size_t end,
                 Value value) {

@@ -1,9 +1,9 @@
-// RunRecord: what happened in a run, whoever executed it. Format and versions: docs/run-record.md. The file is columnar and
-// binary with a JSON header, appended and flushed a step at a time, so that the file of a killed rank is readable up to its
-// last whole step; files of several ranks merge.
+// RunRecord: what happened in a run, whoever executed it. Format and versions: docs/run-record.md. The file
+// is columnar and binary with a JSON header, appended and flushed a step at a time, so that the file of a
+// killed rank is readable up to its last whole step; files of several ranks merge.
 //
-// Times are integer nanoseconds from the run's start. Events name a row of `labels`, which carries kind, stage and the rest,
-// so that a record is drawn without the Program.
+// Times are integer nanoseconds from the run's start. Events name a row of `labels`, which carries kind,
+// stage and the rest, so that a record is drawn without the Program.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ constexpr int kRunRecordVersion = 1;
 // One row for each kernel and each endpoint of the Program.
 struct EventLabel {
   bool communication = false;
-  std::string name;                // "F.3", "send.activation.3"
-  KernelKind kernel = KernelKind::kOther;        // computation
-  EndpointKind endpoint = EndpointKind::kSend;   // communication
-  std::int32_t stage = 0;          // stage of the kernel; of the slot's tensor for communication
-  SlotKind slot = SlotKind::kOther;  // communication: what travels
+  std::string name;                             // "F.3", "send.activation.3"
+  KernelKind kernel = KernelKind::kOther;       // computation
+  EndpointKind endpoint = EndpointKind::kSend;  // communication
+  std::int32_t stage = 0;                       // stage of the kernel; of the slot's tensor for communication
+  SlotKind slot = SlotKind::kOther;             // communication: what travels
   Bytes bytes = 0;
   bool operator==(const EventLabel&) const = default;
 };
@@ -36,11 +36,11 @@ struct RunEvent {
   std::int32_t step = 0;
   Rank rank = 0;
   std::uint32_t label = 0;
-  std::uint16_t stream = 0;        // 0 compute, the others communication: row of Program::streams
-  std::int32_t microbatch = -1;    // -1: none
-  Rank peer = -1;                  // p2p: the other rank
-  Nanoseconds start = 0;           // occupies its stream from here
-  Nanoseconds ready = 0;           // p2p and collectives: all participants have started; = start for computations
+  std::uint16_t stream = 0;      // 0 compute, the others communication: row of Program::streams
+  std::int32_t microbatch = -1;  // -1: none
+  Rank peer = -1;                // p2p: the other rank
+  Nanoseconds start = 0;         // occupies its stream from here
+  Nanoseconds ready = 0;  // p2p and collectives: all participants have started; = start for computations
   Nanoseconds end = 0;
   bool operator==(const RunEvent&) const = default;
 };
@@ -55,14 +55,14 @@ struct MemoryPoint {
 };
 
 struct StepRow {
-  std::int32_t step = 0;           // counted from 0 over all steps of the run, evaluations included
-  std::int32_t iteration = 0;      // optimizer iteration, counted from 1; evaluations carry the one before
+  std::int32_t step = 0;       // counted from 0 over all steps of the run, evaluations included
+  std::int32_t iteration = 0;  // optimizer iteration, counted from 1; evaluations carry the one before
   bool evaluation = false;
-  bool skipped = false;            // overflow: the step was not applied
-  double loss = 0.0;               // mean over microbatches and replicas; NaN: none
-  double scale = 1.0;              // loss scale used by the step
+  bool skipped = false;  // overflow: the step was not applied
+  double loss = 0.0;     // mean over microbatches and replicas; NaN: none
+  double scale = 1.0;    // loss scale used by the step
   double scale_after = 1.0;
-  double grad_norm = -1.0;         // -1: none
+  double grad_norm = -1.0;  // -1: none
   double lr = 0.0;
   std::int64_t consumed_samples = 0;
   std::uint64_t params_digest = 0;     // over all parameters of the model, layout-independent; 0: none
@@ -74,15 +74,15 @@ struct StepRow {
 
 struct RunRecord {
   // Header
-  std::string producer;            // "plumbline 0.1.0"
-  std::string backend;             // "sim"
-  std::string schedule;            // name of the schedule
-  std::string config;              // the configuration as TOML, complete
-  std::string command;             // the line that repeats the run
-  std::string data_digest;         // digest of the training text; empty: none
+  std::string producer;     // "plumbline 0.1.0"
+  std::string backend;      // "sim"
+  std::string schedule;     // name of the schedule
+  std::string config;       // the configuration as TOML, complete
+  std::string command;      // the line that repeats the run
+  std::string data_digest;  // digest of the training text; empty: none
   std::uint64_t seed = 0;
   std::uint64_t program_digest = 0;
-  std::int32_t ranks = 0;          // world
+  std::int32_t ranks = 0;  // world
   std::int32_t stages = 0;
   std::int32_t microbatches = 0;
   std::vector<std::int32_t> pipeline_coordinate;  // per rank
@@ -90,10 +90,10 @@ struct RunRecord {
   std::vector<std::string> streams;               // names, index = RunEvent::stream
   std::vector<EventLabel> labels;
   // Columns
-  std::vector<RunEvent> events;    // by step, then rank, then start, then host order
+  std::vector<RunEvent> events;  // by step, then rank, then start, then host order
   std::vector<MemoryPoint> memory;
   std::vector<StepRow> steps;
-  std::string verdict_json;        // of a run that did not complete (sim/verdict.h); empty: completed
+  std::string verdict_json;  // of a run that did not complete (sim/verdict.h); empty: completed
 
   // Digest of everything but producer, command and version: same seed, config and version give the same one.
   std::uint64_t digest() const;
@@ -103,8 +103,8 @@ struct RunRecord {
 RunRecord record_for(const Program& program);
 
 std::string serialize_record(const RunRecord& record);
-// Reads whole steps up to the end or to where the file was cut off; a file that is not a record is an error, as is a
-// version from the future. `truncated`, if given, says whether a partial tail was dropped.
+// Reads whole steps up to the end or to where the file was cut off; a file that is not a record is an error,
+// as is a version from the future. `truncated`, if given, says whether a partial tail was dropped.
 Result<RunRecord> parse_record(std::string_view bytes, const std::string& name, bool* truncated = nullptr);
 
 // Appends steps to a file as they finish, each flushed.
@@ -114,8 +114,8 @@ class RecordWriter {
   RecordWriter(RecordWriter&&) noexcept;
   RecordWriter& operator=(RecordWriter&&) noexcept;
   ~RecordWriter();
-  // Writes the rows of `record` that were not there at the last call: whole steps, in the record's order. Its header must
-  // still be the one given to create().
+  // Writes the rows of `record` that were not there at the last call: whole steps, in the record's order. Its
+  // header must still be the one given to create().
   Status append(const RunRecord& record);
   // append(), then the verdict and the closing digest, which parse_record() compares. Nothing may follow.
   Status finish(const RunRecord& record);
@@ -126,9 +126,9 @@ class RecordWriter {
   Impl* impl_ = nullptr;
 };
 
-// Merges the files of several ranks of one run. Headers must agree in all but command and producer. Rows of the same step
-// are joined: what only one rank knows (a loss that is not NaN, a norm that is not -1, a digest that is not 0) is taken over,
-// and what two ranks know must be the same.
+// Merges the files of several ranks of one run. Headers must agree in all but command and producer. Rows of
+// the same step are joined: what only one rank knows (a loss that is not NaN, a norm that is not -1, a digest
+// that is not 0) is taken over, and what two ranks know must be the same.
 Result<RunRecord> merge_records(const std::vector<RunRecord>& parts);
 
 }  // namespace plumbline

@@ -1,5 +1,6 @@
-// Variable-length integers of run record columns: seven bits a byte, low ones first, the top bit set on all but the last.
-// Signed values are folded so that small ones of either sign are short (0, -1, 1, -2, ... become 0, 1, 2, 3, ...).
+// Variable-length integers of run record columns: seven bits a byte, low ones first, the top bit set on all
+// but the last. Signed values are folded so that small ones of either sign are short (0, -1, 1, -2, ...
+// become 0, 1, 2, 3, ...).
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,8 @@ class VarintWriter {
   std::string* out_;
 };
 
-// Reads what VarintWriter wrote. After a fault (the end, or a value above 64 bits) everything reads as 0 and ok() is false.
+// Reads what VarintWriter wrote. After a fault (the end, or a value above 64 bits) everything reads as 0 and
+// ok() is false.
 class VarintReader {
  public:
   explicit VarintReader(std::string_view bytes) : bytes_(bytes) {}

@@ -23,7 +23,8 @@ struct SlotMemory {
   DType dtype = DType::kF32;
 };
 
-// Access to the live slots of one rank. The slots a kernel reads, frees and writes are live during its launch().
+// Access to the live slots of one rank. The slots a kernel reads, frees and writes are live during its
+// launch().
 class SlotStore {
  public:
   virtual ~SlotStore() = default;

@@ -1,4 +1,5 @@
-// Bytes and slots: what kernels, messages and collectives do to memory, and what is found when slots are used wrongly.
+// Bytes and slots: what kernels, messages and collectives do to memory, and what is found when slots are used
+// wrongly.
 #include <cstring>
 #include <functional>
 #include <map>
@@ -107,7 +108,8 @@ std::vector<FindingKind> kinds(const SimStep& step) {
   return out;
 }
 
-// Rank 0 makes microbatch m's message m + 10; rank 1 gets it in every model, whether it was there early or late.
+// Rank 0 makes microbatch m's message m + 10; rank 1 gets it in every model, whether it was there early or
+// late.
 TEST(SimData, MessagesArriveInEveryModel) {
   for (const int model_number : {0, 1, 2, 3}) {
     Written w(2, 3);
@@ -242,8 +244,8 @@ TEST(SimData, AFailingWorkerIsAnError) {
   EXPECT_EQ(step.error().message, "on purpose");
 }
 
-// Random messages between three ranks, partly received in each other's place: whatever the mode, if the program completes,
-// every rank ends with the same data.
+// Random messages between three ranks, partly received in each other's place: whatever the mode, if the
+// program completes, every rank ends with the same data.
 RC_GTEST_PROP(SimData, CompletingModesAgreeOnTheData, ()) {
   const int messages = *rc::gen::inRange(1, 10);
   Written w(3, messages);

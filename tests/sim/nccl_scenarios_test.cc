@@ -1,6 +1,6 @@
-// The simulator against two independent reference models: every line of tests/oracles/nccl that the Program can express, in
-// all eight modes. Not expressible: several host threads a rank, communicator creation as a host operation, and the budget of
-// operations a kernel of old NCCL versions (N14).
+// The simulator against two independent reference models: every line of tests/oracles/nccl that the Program
+// can express, in all eight modes. Not expressible: several host threads a rank, communicator creation as a
+// host operation, and the budget of operations a kernel of old NCCL versions (N14).
 #include <map>
 #include <set>
 #include <string>
@@ -43,7 +43,8 @@ TinyOp translate_op(const Json& op, const std::map<std::string, int>& comms,
       {"reduce_scatter", EndpointKind::kReduceScatter}};
   TinyOp out;
   const auto kind = op["op"].get<std::string>();
-  // There is no barrier among our operations: an all-reduce with a reduction nothing else here uses stands for it.
+  // There is no barrier among our operations: an all-reduce with a reduction nothing else here uses stands
+  // for it.
   const bool barrier = kind == "barrier";
   out.kind = barrier ? EndpointKind::kAllReduce : kKinds.at(kind);
   if (barrier) out.reduce = ReduceOp::kMax;

@@ -1,5 +1,6 @@
-// What must hold between the modes, for any program of one host thread a rank: the weaker mode completes whenever the
-// stronger one does. And what must hold of the simulator itself: the same run twice, time that only grows with latency.
+// What must hold between the modes, for any program of one host thread a rank: the weaker mode completes
+// whenever the stronger one does. And what must hold of the simulator itself: the same run twice, time that
+// only grows with latency.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -9,8 +10,8 @@
 namespace plumbline::test {
 namespace {
 
-// Programs that are mostly right: matched operations are dealt to both ends in one global order, then cut into groups and
-// slightly damaged.
+// Programs that are mostly right: matched operations are dealt to both ends in one global order, then cut
+// into groups and slightly damaged.
 Program random_program() {
   const int ranks = *rc::gen::inRange(2, 5);
   TinyProgram tiny(ranks);

@@ -302,7 +302,8 @@ TEST(Rules, N46LaunchOrderOfTwoCommunicators) {
 }
 
 TEST(Rules, N49LaunchBlockingHoldsTheHost) {
-  // The kernel is issued before the host would have been blocked by the receive; with a blocking launch it comes after.
+  // The kernel is issued before the host would have been blocked by the receive; with a blocking launch it
+  // comes after.
   TinyProgram tiny(2);
   const int c = tiny.comm("c", {0, 1});
   const int s = tiny.stream("s");

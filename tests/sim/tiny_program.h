@@ -1,5 +1,6 @@
-// TinyProgram: writes small Programs by hand, one call a host operation. All messages come from one slot class; what the
-// tests call a label is its microbatch. The Program is a fragment: nobody needs to write what is sent.
+// TinyProgram: writes small Programs by hand, one call a host operation. All messages come from one slot
+// class; what the tests call a label is its microbatch. The Program is a fragment: nobody needs to write what
+// is sent.
 #pragma once
 
 #include <map>
