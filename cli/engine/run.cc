@@ -31,10 +31,12 @@ struct Options {
 std::string command_line(const std::vector<std::string>& arguments) {
   std::string line = "plumbline run";
   for (const std::string& argument : arguments) {
-    const bool plain = !argument.empty() && argument.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                                       "0123456789-_=./:,+@%") == std::string::npos;
+    const bool plain = !argument.empty() && argument.find_first_not_of(
+                                                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                "0123456789-_=./:,+@%") == std::string::npos;
     std::string quoted = argument;
-    for (std::size_t at = quoted.find('\''); at != std::string::npos; at = quoted.find('\'', at + 4)) quoted.replace(at, 1, "'\\''");
+    for (std::size_t at = quoted.find('\''); at != std::string::npos; at = quoted.find('\'', at + 4))
+      quoted.replace(at, 1, "'\\''");
     line += plain ? " " + argument : " '" + quoted + "'";
   }
   return line;
@@ -46,7 +48,8 @@ int report_stop(const TrainOutcome& outcome) {
     const Finding& finding = outcome.findings[i];
     hint(fmt::format("{}: {}", finding_kind_name(finding.kind), finding.why));
     for (const WaitEdge& edge : finding.cycle) {
-      hint(fmt::format("  rank {}: {} waits for rank {}: {} ({})", edge.from.rank, edge.from.text, edge.to.rank, edge.to.text, edge.reason));
+      hint(fmt::format("  rank {}: {} waits for rank {}: {} ({})", edge.from.rank, edge.from.text,
+                       edge.to.rank, edge.to.text, edge.reason));
     }
   }
   for (std::size_t i = 0; i < std::min(kMost, outcome.toy.size()); ++i) hint(outcome.toy[i].text);
@@ -111,18 +114,20 @@ int train(const ConfigArguments& arguments, const Options& options) {
 Run build(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("-o,--out", options->out, "the record's file; run.plmb if not given");
-  app.add_option("--log-interval", options->log_interval, "iterations between lines of the table; about 20 lines if not given");
+  app.add_option("--log-interval", options->log_interval,
+                 "iterations between lines of the table; about 20 lines if not given");
   app.add_flag("-q,--quiet", options->quiet, "no table");
   const auto config = add_config_arguments(app);
   return [=]() -> int { return train(*config, *options); };
 }
 
-const RegisterCommand kCommand({.name = "run",
-                                .summary = "train a model through the simulated pipeline and record everything",
-                                .usage = "[CONFIG] [flags] [-o run.plmb]",
-                                .examples = {{"plumbline run --pp 4 --num-layers 4 --micro-batches 8", "1F1B, fp32"},
-                                             {"plumbline run cfg.toml --fp16 -o fp16.plmb", ""}},
-                                .build = build});
+const RegisterCommand kCommand(
+    {.name = "run",
+     .summary = "train a model through the simulated pipeline and record everything",
+     .usage = "[CONFIG] [flags] [-o run.plmb]",
+     .examples = {{"plumbline run --pp 4 --num-layers 4 --micro-batches 8", "1F1B, fp32"},
+                  {"plumbline run cfg.toml --fp16 -o fp16.plmb", ""}},
+     .build = build});
 
 }  // namespace
 }  // namespace plumbline::cli

@@ -11,19 +11,24 @@
 namespace plumbline::cli {
 namespace {
 
-std::string scale_text(double scale) { return scale < 1e7 ? fmt::format("{:g}", scale) : fmt::format("{:.3e}", scale); }
+std::string scale_text(double scale) {
+  return scale < 1e7 ? fmt::format("{:g}", scale) : fmt::format("{:.3e}", scale);
+}
 
 }  // namespace
 
 RunTable::RunTable(const RunConfig& config, int interval, bool quiet)
-    : interval_(interval > 0 ? interval : std::max(1, config.train.iterations / 20)), iterations_(config.train.iterations),
-      evaluation_steps_(config.train.eval_iterations), quiet_(quiet), start_(std::chrono::steady_clock::now()) {}
+    : interval_(interval > 0 ? interval : std::max(1, config.train.iterations / 20)),
+      iterations_(config.train.iterations),
+      evaluation_steps_(config.train.eval_iterations),
+      quiet_(quiet),
+      start_(std::chrono::steady_clock::now()) {}
 
 void RunTable::header() {
   if (begun_) return;
   begun_ = true;
-  print_line(fmt::format("{:>9}  {:>8}  {:>10}  {:>9}  {:>9}  {:>12}  {:>8}", "iteration", "loss", "scale", "grad norm", "lr",
-                         "virtual time", "wall s"));
+  print_line(fmt::format("{:>9}  {:>8}  {:>10}  {:>9}  {:>9}  {:>12}  {:>8}", "iteration", "loss", "scale",
+                         "grad norm", "lr", "virtual time", "wall s"));
 }
 
 void RunTable::add(const StepRow& row) {
@@ -33,15 +38,17 @@ void RunTable::add(const StepRow& row) {
   if (row.evaluation) {
     evaluation_sum_ += row.loss;
     if (++evaluation_count_ < evaluation_steps_) return;
-    print_line(fmt::format("{:>9}  {:>8.4f}  {:>47}  {:>8.1f}", row.iteration, evaluation_sum_ / evaluation_count_,
-                           "validation", wall));
+    print_line(fmt::format("{:>9}  {:>8.4f}  {:>47}  {:>8.1f}", row.iteration,
+                           evaluation_sum_ / evaluation_count_, "validation", wall));
     evaluation_sum_ = 0.0;
     evaluation_count_ = 0;
-  } else if (row.skipped || row.iteration == 1 || row.iteration == iterations_ || row.iteration % interval_ == 0) {
+  } else if (row.skipped || row.iteration == 1 || row.iteration == iterations_ ||
+             row.iteration % interval_ == 0) {
     const std::string norm = row.skipped ? "overflow" : fmt::format("{:.4f}", row.grad_norm);
-    print_line(fmt::format("{:>9}  {:>8.4f}  {:>10}  {:>9}  {:>9.2e}  {:>12}  {:>8.1f}{}", row.iteration, row.loss, scale_text(row.scale),
-                           norm, row.lr, format_duration(row.end), wall,
-                           row.skipped ? fmt::format("  skipped, scale {} next", scale_text(row.scale_after)) : ""));
+    print_line(
+        fmt::format("{:>9}  {:>8.4f}  {:>10}  {:>9}  {:>9.2e}  {:>12}  {:>8.1f}{}", row.iteration, row.loss,
+                    scale_text(row.scale), norm, row.lr, format_duration(row.end), wall,
+                    row.skipped ? fmt::format("  skipped, scale {} next", scale_text(row.scale_after)) : ""));
   }
   std::fflush(stdout);
 }

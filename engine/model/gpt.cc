@@ -27,7 +27,9 @@ struct Plan {
 
 constexpr std::size_t kParametersOfLayer = 12;
 
-Plan normal(std::string name, std::vector<std::int64_t> shape, double std) { return {std::move(name), std::move(shape), std}; }
+Plan normal(std::string name, std::vector<std::int64_t> shape, double std) {
+  return {std::move(name), std::move(shape), std};
+}
 Plan zeros(std::string name, std::int64_t size) { return {std::move(name), {size}}; }
 Plan ones(std::string name, std::int64_t size) { return {std::move(name), {size}, 0.0, true}; }
 
@@ -105,7 +107,8 @@ class GptStage : public Stage {
   const at::Tensor& parameter(std::size_t index) const { return parameters_[index].value; }
 
   at::Tensor block(const at::Tensor& x, std::size_t p) const {
-    const at::Tensor qkv = ops::linear(ops::layer_norm(x, parameter(p), parameter(p + 1)), parameter(p + 2), parameter(p + 3));
+    const at::Tensor qkv =
+        ops::linear(ops::layer_norm(x, parameter(p), parameter(p + 1)), parameter(p + 2), parameter(p + 3));
     const at::Tensor mixed = ops::causal_attention(qkv, heads_);
     const at::Tensor y = ops::linear_add(mixed, parameter(p + 4), parameter(p + 5), x);
     const at::Tensor normed = ops::layer_norm(y, parameter(p + 6), parameter(p + 7));
@@ -127,7 +130,8 @@ Bytes stash_bytes(const RunConfig& config, int stage, int stages) {
   const std::int64_t element = dtype_bytes(dtype_of(config.train.precision));
   const std::int64_t tokens = std::int64_t{config.train.micro_batch_size} * model.seq_length;
   const std::int64_t wide = tokens * model.hidden;
-  const std::int64_t scores = std::int64_t{config.train.micro_batch_size} * model.heads * model.seq_length * model.seq_length;
+  const std::int64_t scores =
+      std::int64_t{config.train.micro_batch_size} * model.heads * model.seq_length * model.seq_length;
   const LayerRange range = layers_of_stage(model.layers, stage, stages);
   const std::int64_t layers = range.end - range.begin;
   const std::int64_t moments = 2 * 4 * tokens;  // of one norm, fp32

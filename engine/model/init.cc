@@ -32,11 +32,33 @@ StageParameter fill(const StageSpec& spec, std::string name, at::IntArrayRef sha
 
 StageParameter normal_parameter(const StageSpec& spec, std::string name, at::IntArrayRef shape, double std) {
   const CounterRng rng(spec.config->train.seed, name);
-  return fill(spec, std::move(name), shape, [&](std::uint64_t i) { return std == 0.0 ? 0.0 : std * rng.normal(i); });
+  return fill(spec, std::move(name), shape,
+              [&](std::uint64_t i) { return std == 0.0 ? 0.0 : std * rng.normal(i); });
 }
 
-StageParameter constant_parameter(const StageSpec& spec, std::string name, at::IntArrayRef shape, double value) {
+StageParameter constant_parameter(const StageSpec& spec, std::string name, at::IntArrayRef shape,
+                                  double value) {
   return fill(spec, std::move(name), shape, [value](std::uint64_t) { return value; });
+}
+
+ModelSizes activation_sizes(const RunConfig& config) {
+  ModelSizes sizes;
+  sizes.activation_dtype = dtype_of(config.train.precision);
+  sizes.activation = Bytes{config.train.micro_batch_size} * config.model.seq_length * config.model.hidden *
+                     dtype_bytes(sizes.activation_dtype);
+  return sizes;
+}
+
+void add_stage_sizes(const std::vector<StageParameter>& parameters, ModelSizes& sizes) {
+  Bytes grads = 0;
+  for (const StageParameter& parameter : parameters) {
+    grads += 4 * parameter.value.numel();
+    const bool copy = parameter.tied && sizes.tied_grad > 0;
+    if (!copy) ++sizes.parameters;
+    if (parameter.tied) sizes.tied_grad = 4 * parameter.value.numel();
+  }
+  sizes.grads.push_back(grads);
+  sizes.stash.push_back(static_cast<Bytes>(parameters.size()) * sizes.activation);
 }
 
 LayerRange layers_of_stage(int layers, int stage, int stages) {

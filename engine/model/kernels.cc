@@ -90,8 +90,9 @@ void layer_norm(const float* in, const float* weight, const float* bias, float* 
   round_to(type, out, size(rows * columns));
 }
 
-void layer_norm_grad(const float* in, const float* weight, const float* mean, const float* rstd, const float* gradient,
-                     float* d_in, float* d_weight, float* d_bias, Index rows, Index columns, DType type) {
+void layer_norm_grad(const float* in, const float* weight, const float* mean, const float* rstd,
+                     const float* gradient, float* d_in, float* d_weight, float* d_bias, Index rows,
+                     Index columns, DType type) {
   std::vector<float> hat(size(columns));
   PL_RUN(norm_rows_grad, in, weight, mean, rstd, gradient, d_in, d_weight, d_bias, hat.data(), rows, columns);
   round_to(type, d_in, size(rows * columns));
@@ -136,19 +137,21 @@ void attention(const AttentionShape& shape, const float* qkv, float* out, float*
       const float* q = qkv + batch * t * 3 * width + head * d;
       float* p = probabilities + (batch * shape.heads + head) * t * t;
       PL_RUN(transpose, q + width, 3 * width, keys.data(), t, d);
-      PL_RUN(multiply, (Left{q, 3 * width, 1}), (Right{keys.data(), t}), (Out{p, t}), t, t, d, Skip::kAboveDiagonal);
+      PL_RUN(multiply, (Left{q, 3 * width, 1}), (Right{keys.data(), t}), (Out{p, t}), t, t, d,
+             Skip::kAboveDiagonal);
       PL_RUN(scale_all, p, scale, t * t);
       round_to(type, p, size(t * t));
       PL_RUN(causal_softmax, p, t);
       round_to(type, p, size(t * t));
-      PL_RUN(multiply, (Left{p, t, 1}), (Right{q + 2 * width, 3 * width}), (Out{out + batch * t * width + head * d, width}), t, d, t, Skip::kUpper);
+      PL_RUN(multiply, (Left{p, t, 1}), (Right{q + 2 * width, 3 * width}),
+             (Out{out + batch * t * width + head * d, width}), t, d, t, Skip::kUpper);
     }
   }
   round_to(type, out, size(shape.batch * t * width));
 }
 
-void attention_grad(const AttentionShape& shape, const float* qkv, const float* probabilities, const float* gradient,
-                    float* d_qkv, DType type) {
+void attention_grad(const AttentionShape& shape, const float* qkv, const float* probabilities,
+                    const float* gradient, float* d_qkv, DType type) {
   const Index t = shape.length, d = shape.depth, width = shape.heads * d;
   const float scale = 1.0f / std::sqrt(static_cast<float>(d));
   std::vector<float> values(size(d * t));
@@ -161,14 +164,18 @@ void attention_grad(const AttentionShape& shape, const float* qkv, const float* 
       const float* g = gradient + batch * t * width + head * d;
       float* dq = d_qkv + batch * t * 3 * width + head * d;
       PL_RUN(transpose, q + 2 * width, 3 * width, values.data(), t, d);
-      PL_RUN(multiply, (Left{g, width, 1}), (Right{values.data(), t}), (Out{ds, t}), t, t, d, Skip::kAboveDiagonal);
+      PL_RUN(multiply, (Left{g, width, 1}), (Right{values.data(), t}), (Out{ds, t}), t, t, d,
+             Skip::kAboveDiagonal);
       round_to(type, ds, size(t * t));
       PL_RUN(causal_softmax_grad, p, ds, t);
       round_to(type, ds, size(t * t));
       PL_RUN(scale_all, ds, scale, t * t);
-      PL_RUN(multiply, (Left{ds, t, 1}), (Right{q + width, 3 * width}), (Out{dq, 3 * width}), t, d, t, Skip::kUpper);
-      PL_RUN(multiply, (Left{ds, 1, t}), (Right{q, 3 * width}), (Out{dq + width, 3 * width}), t, d, t, Skip::kLower);
-      PL_RUN(multiply, (Left{p, 1, t}), (Right{g, width}), (Out{dq + 2 * width, 3 * width}), t, d, t, Skip::kLower);
+      PL_RUN(multiply, (Left{ds, t, 1}), (Right{q + width, 3 * width}), (Out{dq, 3 * width}), t, d, t,
+             Skip::kUpper);
+      PL_RUN(multiply, (Left{ds, 1, t}), (Right{q, 3 * width}), (Out{dq + width, 3 * width}), t, d, t,
+             Skip::kLower);
+      PL_RUN(multiply, (Left{p, 1, t}), (Right{g, width}), (Out{dq + 2 * width, 3 * width}), t, d, t,
+             Skip::kLower);
     }
   }
   round_to(type, d_qkv, size(shape.batch * t * 3 * width));

@@ -24,13 +24,15 @@ void gelu_grad(const float* in, const float* gradient, float* out, std::int64_t 
 // Layer norm with epsilon 1e-5. `mean` and `rstd` (one a row) are kept for the backward, which overwrites d_weight, d_bias.
 void layer_norm(const float* in, const float* weight, const float* bias, float* out, float* mean, float* rstd,
                 std::int64_t rows, std::int64_t columns, DType type);
-void layer_norm_grad(const float* in, const float* weight, const float* mean, const float* rstd, const float* gradient,
-                     float* d_in, float* d_weight, float* d_bias, std::int64_t rows, std::int64_t columns, DType type);
+void layer_norm_grad(const float* in, const float* weight, const float* mean, const float* rstd,
+                     const float* gradient, float* d_in, float* d_weight, float* d_bias, std::int64_t rows,
+                     std::int64_t columns, DType type);
 
 // Mean over rows of -log softmax(logits)[target]. The gradient is (softmax - one hot) * scale / rows.
-float cross_entropy(const float* logits, const std::int64_t* targets, std::int64_t rows, std::int64_t columns);
-void cross_entropy_grad(const float* logits, const std::int64_t* targets, float scale, float* d_logits, std::int64_t rows,
-                        std::int64_t columns, DType type);
+float cross_entropy(const float* logits, const std::int64_t* targets, std::int64_t rows,
+                    std::int64_t columns);
+void cross_entropy_grad(const float* logits, const std::int64_t* targets, float scale, float* d_logits,
+                        std::int64_t rows, std::int64_t columns, DType type);
 
 // Causal self-attention. qkv is [batch, length, 3 * heads * depth]: all queries, all keys, all values of a position.
 // `probabilities` is [batch, heads, length, length], zero above the diagonal, rounded; out is [batch, length, heads * depth].
@@ -38,7 +40,7 @@ struct AttentionShape {
   std::int64_t batch, length, heads, depth;
 };
 void attention(const AttentionShape& shape, const float* qkv, float* out, float* probabilities, DType type);
-void attention_grad(const AttentionShape& shape, const float* qkv, const float* probabilities, const float* gradient,
-                    float* d_qkv, DType type);
+void attention_grad(const AttentionShape& shape, const float* qkv, const float* probabilities,
+                    const float* gradient, float* d_qkv, DType type);
 
 }  // namespace plumbline::kernels

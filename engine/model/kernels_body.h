@@ -61,7 +61,8 @@ inline float exponential(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  const std::uint32_t whole = __builtin_bit_cast(std::uint32_t, shifted) - __builtin_bit_cast(std::uint32_t, kMagic);
+  const std::uint32_t whole =
+      __builtin_bit_cast(std::uint32_t, shifted) - __builtin_bit_cast(std::uint32_t, kMagic);
   return p * __builtin_bit_cast(float, (whole << 23) + 0x3f800000u);
 }
 
@@ -85,7 +86,7 @@ void gelu_all(const float* __restrict in, float* __restrict out, Index count) {
 }
 
 void gelu_grad_all(const float* __restrict in, const float* __restrict gradient, float* __restrict out,
-                          Index count) {
+                   Index count) {
   for (Index i = 0; i < count; ++i) {
     const float x = in[i];
     const float t = kGeluSlope * (x + kGeluCube * x * x * x);
@@ -96,7 +97,7 @@ void gelu_grad_all(const float* __restrict in, const float* __restrict gradient,
 }
 
 void norm_rows(const float* in, const float* weight, const float* bias, float* out, float* mean, float* rstd,
-                      Index rows, Index columns) {
+               Index rows, Index columns) {
   const float share = 1.0f / static_cast<float>(columns);
   for (Index r = 0; r < rows; ++r) {
     const float* x = in + r * columns;
@@ -112,8 +113,8 @@ void norm_rows(const float* in, const float* weight, const float* bias, float* o
 
 // `hat` is work space of one row.
 void norm_rows_grad(const float* in, const float* weight, const float* mean, const float* rstd,
-                           const float* gradient, float* d_in, float* d_weight, float* d_bias, float* hat, Index rows,
-                    Index columns) {
+                    const float* gradient, float* d_in, float* d_weight, float* d_bias, float* hat,
+                    Index rows, Index columns) {
   const float share = 1.0f / static_cast<float>(columns);
   for (Index c = 0; c < columns; ++c) d_weight[c] = d_bias[c] = 0.0f;
   for (Index r = 0; r < rows; ++r) {
@@ -137,8 +138,7 @@ void norm_rows_grad(const float* in, const float* weight, const float* mean, con
 }
 
 // Row by row: exponentials of (logits - largest) into `out`, their sum returned through `sums`, the largest through `most`.
-void softmax_rows(const float* logits, float* out, float* sums, float* most, Index rows,
-                         Index columns) {
+void softmax_rows(const float* logits, float* out, float* sums, float* most, Index rows, Index columns) {
   for (Index r = 0; r < rows; ++r) {
     const float* x = logits + r * columns;
     float* e = out + r * columns;
@@ -160,8 +160,8 @@ void sum_columns(const float* values, float* out, Index rows, Index columns) {
 constexpr Index kTileRows = 4;
 constexpr Index kTileColumns = 16;
 
-inline void edge(const Left& a, const Right& b, const Out& c, Index i, Index j, Index columns,
-                 Index from, Index to) {
+inline void edge(const Left& a, const Right& b, const Out& c, Index i, Index j, Index columns, Index from,
+                 Index to) {
   for (Index k = 0; k < columns; ++k) {
     float sum = 0.0f;
     for (Index p = from; p < to; ++p) sum += a.at(i, p) * b.data[p * b.row + j + k];
@@ -192,8 +192,8 @@ inline void tile(const Left& a, const Right& b, const Out& c, Index i, Index j, 
 
 // out[rows x columns] = left[rows x inner] * right[inner x columns]. Every sum runs over p in ascending order, so that tiles
 // and edges agree.
-void multiply(const Left& a, const Right& b, const Out& c, Index rows, Index columns,
-                     Index inner, Skip skip) {
+void multiply(const Left& a, const Right& b, const Out& c, Index rows, Index columns, Index inner,
+              Skip skip) {
   for (Index i = 0; i < rows; i += kTileRows) {
     const Index height = rows - i < kTileRows ? rows - i : kTileRows;
     const Index from = skip == Skip::kLower ? i : 0;
@@ -245,4 +245,3 @@ void causal_softmax_grad(const float* probabilities, float* gradient, Index leng
 void scale_all(float* values, float factor, Index count) {
   for (Index i = 0; i < count; ++i) values[i] *= factor;
 }
-

@@ -34,8 +34,8 @@ std::vector<std::int64_t> with_columns(const Tensor& like, std::int64_t columns)
 enum class Tail : std::int64_t { kNone, kGelu, kAdd };
 
 struct Linear : torch::autograd::Function<Linear> {
-  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight, const MaybeTensor& bias,
-                        const MaybeTensor& residual, std::int64_t tail) {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const MaybeTensor& bias, const MaybeTensor& residual, std::int64_t tail) {
     const Guard guard;
     const at::ScalarType type = x.scalar_type();
     const DType dtype = dtype_of(type);
@@ -43,8 +43,8 @@ struct Linear : torch::autograd::Function<Linear> {
     Tensor flat = matrix(product);
     at::mm_out(flat, matrix(to_float(x)), to_float(weight).t());
     const Tensor wide_bias = bias ? to_float(*bias) : Tensor();
-    kernels::add_bias(write(product), bias ? read(wide_bias) : nullptr, rows_of(product),
-                      columns_of(product), dtype);
+    kernels::add_bias(write(product), bias ? read(wide_bias) : nullptr, rows_of(product), columns_of(product),
+                      dtype);
     context->saved_data["tail"] = tail;
     context->saved_data["bias"] = bias.has_value();
     if (tail == static_cast<std::int64_t>(Tail::kGelu)) {
@@ -98,8 +98,9 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
     const Guard guard;
     Tensor out = fp32(x.sizes());
     Tensor moments = fp32({2, rows_of(x)});
-    kernels::layer_norm(read(to_float(x)), read(to_float(weight)), read(to_float(bias)), write(out), write(moments),
-                        write(moments) + rows_of(x), rows_of(x), columns_of(x), dtype_of(x.scalar_type()));
+    kernels::layer_norm(read(to_float(x)), read(to_float(weight)), read(to_float(bias)), write(out),
+                        write(moments), write(moments) + rows_of(x), rows_of(x), columns_of(x),
+                        dtype_of(x.scalar_type()));
     context->save_for_backward({x, weight, moments});
     return to_type(out, x.scalar_type());
   }
@@ -112,9 +113,9 @@ struct LayerNorm : torch::autograd::Function<LayerNorm> {
     Tensor dx = fp32(x.sizes());
     Tensor dw = fp32({columns});
     Tensor db = fp32({columns});
-    kernels::layer_norm_grad(read(to_float(x)), read(to_float(saved[1])), read(saved[2]), read(saved[2]) + rows,
-                             read(to_float(gradients[0].contiguous())), write(dx), write(dw), write(db), rows, columns,
-                             dtype_of(x.scalar_type()));
+    kernels::layer_norm_grad(read(to_float(x)), read(to_float(saved[1])), read(saved[2]),
+                             read(saved[2]) + rows, read(to_float(gradients[0].contiguous())), write(dx),
+                             write(dw), write(db), rows, columns, dtype_of(x.scalar_type()));
     return {to_type(dx, x.scalar_type()), to_type(dw, x.scalar_type()), to_type(db, x.scalar_type())};
   }
 };
@@ -129,7 +130,8 @@ struct Attention : torch::autograd::Function<Attention> {
     const kernels::AttentionShape shape = shape_of(qkv, heads);
     Tensor out = fp32({shape.batch, shape.length, heads * shape.depth});
     Tensor probabilities = fp32({shape.batch, heads, shape.length, shape.length});
-    kernels::attention(shape, read(to_float(qkv)), write(out), write(probabilities), dtype_of(qkv.scalar_type()));
+    kernels::attention(shape, read(to_float(qkv)), write(out), write(probabilities),
+                       dtype_of(qkv.scalar_type()));
     context->save_for_backward({qkv, to_type(probabilities, qkv.scalar_type())});
     context->saved_data["heads"] = heads;
     return to_type(out, qkv.scalar_type());
@@ -141,13 +143,15 @@ struct Attention : torch::autograd::Function<Attention> {
     const kernels::AttentionShape shape = shape_of(saved[0], context->saved_data["heads"].toInt());
     Tensor d_qkv = fp32(saved[0].sizes());
     kernels::attention_grad(shape, read(to_float(saved[0])), read(to_float(saved[1])),
-                            read(to_float(gradients[0].contiguous())), write(d_qkv), dtype_of(saved[0].scalar_type()));
+                            read(to_float(gradients[0].contiguous())), write(d_qkv),
+                            dtype_of(saved[0].scalar_type()));
     return {to_type(d_qkv, saved[0].scalar_type()), Tensor()};
   }
 };
 
 struct Embedding : torch::autograd::Function<Embedding> {
-  static Tensor forward(AutogradContext* context, const Tensor& tokens, const Tensor& table, const Tensor& positions) {
+  static Tensor forward(AutogradContext* context, const Tensor& tokens, const Tensor& table,
+                        const Tensor& positions) {
     const Guard guard;
     const std::int64_t batch = tokens.size(0), length = tokens.size(1), hidden = table.size(1);
     const Tensor wide = to_float(table), places = to_float(positions);
@@ -192,8 +196,8 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   static Tensor forward(AutogradContext* context, const Tensor& logits, const Tensor& targets) {
     const Guard guard;
     context->save_for_backward({logits, targets});
-    const float loss = kernels::cross_entropy(read(to_float(logits)), targets.data_ptr<std::int64_t>(), rows_of(logits),
-                                              columns_of(logits));
+    const float loss = kernels::cross_entropy(read(to_float(logits)), targets.data_ptr<std::int64_t>(),
+                                              rows_of(logits), columns_of(logits));
     Tensor out = fp32({});
     *write(out) = loss;
     return out;
@@ -203,8 +207,8 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     const Guard guard;
     const variable_list saved = context->get_saved_variables();
     Tensor d_logits = fp32(saved[0].sizes());
-    kernels::cross_entropy_grad(read(to_float(saved[0])), saved[1].data_ptr<std::int64_t>(), *read(gradients[0]),
-                                write(d_logits), rows_of(d_logits), columns_of(d_logits),
+    kernels::cross_entropy_grad(read(to_float(saved[0])), saved[1].data_ptr<std::int64_t>(),
+                                *read(gradients[0]), write(d_logits), rows_of(d_logits), columns_of(d_logits),
                                 dtype_of(saved[0].scalar_type()));
     return {to_type(d_logits, saved[0].scalar_type()), Tensor()};
   }
@@ -237,10 +241,13 @@ Tensor linear_gelu(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 }
 
 Tensor linear_add(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& residual) {
-  return Linear::apply(x, weight, MaybeTensor(bias), MaybeTensor(residual), static_cast<std::int64_t>(Tail::kAdd));
+  return Linear::apply(x, weight, MaybeTensor(bias), MaybeTensor(residual),
+                       static_cast<std::int64_t>(Tail::kAdd));
 }
 
-Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) { return LayerNorm::apply(x, weight, bias); }
+Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+  return LayerNorm::apply(x, weight, bias);
+}
 
 Tensor causal_attention(const Tensor& qkv, std::int64_t heads) { return Attention::apply(qkv, heads); }
 
@@ -248,6 +255,8 @@ Tensor embedding(const Tensor& tokens, const Tensor& table, const Tensor& positi
   return Embedding::apply(tokens, table, positions);
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& targets) { return CrossEntropy::apply(logits, targets); }
+Tensor cross_entropy(const Tensor& logits, const Tensor& targets) {
+  return CrossEntropy::apply(logits, targets);
+}
 
 }  // namespace plumbline::ops

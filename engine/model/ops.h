@@ -14,7 +14,8 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 // gelu(linear(x, weight, bias)), tanh form.
 at::Tensor linear_gelu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 // residual + linear(x, weight, bias).
-at::Tensor linear_add(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& residual);
+at::Tensor linear_add(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                      const at::Tensor& residual);
 
 // Over the last dimension, epsilon 1e-5.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);

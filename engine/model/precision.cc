@@ -35,7 +35,8 @@ void round_half_plain(float* values, std::size_t count) {
 PL_F16C void widen_half_f16c(const std::uint16_t* source, float* destination, std::size_t count) {
   const std::size_t whole = count & ~std::size_t{7};
   for (std::size_t i = 0; i < whole; i += 8) {
-    _mm256_storeu_ps(destination + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i))));
+    _mm256_storeu_ps(destination + i,
+                     _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i))));
   }
   widen_half_plain(source + whole, destination + whole, count - whole);
 }
@@ -101,19 +102,29 @@ void round_bfloat(float* values, std::size_t count) {
 
 void widen(const void* source, DType type, float* destination, std::size_t count) {
   switch (type) {
-    case DType::kF16: return widen_half(static_cast<const std::uint16_t*>(source), destination, count);
-    case DType::kBF16: return widen_bfloat(static_cast<const std::uint16_t*>(source), destination, count);
-    case DType::kF32: std::memcpy(destination, source, count * sizeof(float)); return;
-    default: PL_ASSERT_MSG(false, "not a precision");
+    case DType::kF16:
+      return widen_half(static_cast<const std::uint16_t*>(source), destination, count);
+    case DType::kBF16:
+      return widen_bfloat(static_cast<const std::uint16_t*>(source), destination, count);
+    case DType::kF32:
+      std::memcpy(destination, source, count * sizeof(float));
+      return;
+    default:
+      PL_ASSERT_MSG(false, "not a precision");
   }
 }
 
 void narrow(const float* source, DType type, void* destination, std::size_t count) {
   switch (type) {
-    case DType::kF16: return narrow_half(source, static_cast<std::uint16_t*>(destination), count);
-    case DType::kBF16: return narrow_bfloat(source, static_cast<std::uint16_t*>(destination), count);
-    case DType::kF32: std::memcpy(destination, source, count * sizeof(float)); return;
-    default: PL_ASSERT_MSG(false, "not a precision");
+    case DType::kF16:
+      return narrow_half(source, static_cast<std::uint16_t*>(destination), count);
+    case DType::kBF16:
+      return narrow_bfloat(source, static_cast<std::uint16_t*>(destination), count);
+    case DType::kF32:
+      std::memcpy(destination, source, count * sizeof(float));
+      return;
+    default:
+      PL_ASSERT_MSG(false, "not a precision");
   }
 }
 

@@ -10,7 +10,9 @@
 namespace plumbline {
 
 constexpr DType dtype_of(Precision precision) {
-  return precision == Precision::kFp16 ? DType::kF16 : precision == Precision::kBf16 ? DType::kBF16 : DType::kF32;
+  return precision == Precision::kFp16   ? DType::kF16
+         : precision == Precision::kBf16 ? DType::kBF16
+                                         : DType::kF32;
 }
 
 // `count` elements of type `type` (f16, bf16 or f32) to fp32 and back. Source and destination do not overlap.

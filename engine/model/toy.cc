@@ -35,20 +35,23 @@ std::int64_t entries_of(const RunConfig& config) {
 Tensor repeat_row(const std::vector<float>& row, const Tensor& like) {
   Tensor out = at::empty(like.sizes(), at::TensorOptions().dtype(at::kFloat));
   const std::int64_t width = static_cast<std::int64_t>(row.size());
-  for (std::int64_t i = 0; i < out.numel(); ++i) out.data_ptr<float>()[i] = row[static_cast<std::size_t>(i % width)];
+  for (std::int64_t i = 0; i < out.numel(); ++i)
+    out.data_ptr<float>()[i] = row[static_cast<std::size_t>(i % width)];
   return ops::to_type(out, like.scalar_type());
 }
 
 struct ToyFunction : torch::autograd::Function<ToyFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& parameter, std::int64_t stage,
-                        std::int64_t stages) {
+  static Tensor forward(AutogradContext* context, const Tensor& input, const Tensor& parameter,
+                        std::int64_t stage, std::int64_t stages) {
     const Tensor wide = ops::to_float(input);
     const std::int64_t width = input.size(-1), entries = width - 2;
     std::vector<float> row(wide.data_ptr<float>(), wide.data_ptr<float>() + width);
     const Tensor own = ops::to_float(parameter);
-    const float gate = row[static_cast<std::size_t>(entries + 1)] == static_cast<float>(stage) ? 1.0f : kWrongForward;
+    const float gate =
+        row[static_cast<std::size_t>(entries + 1)] == static_cast<float>(stage) ? 1.0f : kWrongForward;
     float sum = row[static_cast<std::size_t>(entries)];
-    for (std::int64_t i = 0; i < entries; ++i) sum += gate * row[static_cast<std::size_t>(i)] * own.data_ptr<float>()[i];
+    for (std::int64_t i = 0; i < entries; ++i)
+      sum += gate * row[static_cast<std::size_t>(i)] * own.data_ptr<float>()[i];
     row[static_cast<std::size_t>(entries)] = sum;
     row[static_cast<std::size_t>(entries + 1)] += 1.0f;
     context->save_for_backward({input});
@@ -65,9 +68,11 @@ struct ToyFunction : torch::autograd::Function<ToyFunction> {
     const float weight = gradient.data_ptr<float>()[entries];
     const float passed = gradient.data_ptr<float>()[entries + 1];
     const float behind = static_cast<float>(context->saved_data["behind"].toInt());
-    const float gate = static_cast<float>(context->saved_data["gate"].toDouble()) * (passed == behind ? 1.0f : kWrongBackward);
+    const float gate = static_cast<float>(context->saved_data["gate"].toDouble()) *
+                       (passed == behind ? 1.0f : kWrongBackward);
     Tensor own = at::empty({entries}, gradient.options());
-    for (std::int64_t i = 0; i < entries; ++i) own.data_ptr<float>()[i] = weight * gate * wide.data_ptr<float>()[i];
+    for (std::int64_t i = 0; i < entries; ++i)
+      own.data_ptr<float>()[i] = weight * gate * wide.data_ptr<float>()[i];
     std::vector<float> row(static_cast<std::size_t>(width), 0.0f);
     row[static_cast<std::size_t>(entries)] = weight;
     row[static_cast<std::size_t>(entries + 1)] = passed + 1.0f;
@@ -81,14 +86,16 @@ struct ToyLoss : torch::autograd::Function<ToyLoss> {
     context->save_for_backward({input});
     context->saved_data["weight"] = weight;
     Tensor loss = at::empty({}, at::TensorOptions().dtype(at::kFloat));
-    *loss.data_ptr<float>() = static_cast<float>(weight) * ops::to_float(input).data_ptr<float>()[input.size(-1) - 2];
+    *loss.data_ptr<float>() =
+        static_cast<float>(weight) * ops::to_float(input).data_ptr<float>()[input.size(-1) - 2];
     return loss;
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const Tensor input = context->get_saved_variables()[0];
     std::vector<float> row(static_cast<std::size_t>(input.size(-1)), 0.0f);
-    row[row.size() - 2] = static_cast<float>(context->saved_data["weight"].toInt()) * *gradients[0].data_ptr<float>();
+    row[row.size() - 2] =
+        static_cast<float>(context->saved_data["weight"].toInt()) * *gradients[0].data_ptr<float>();
     return {repeat_row(row, input), Tensor()};
   }
 };
@@ -97,7 +104,8 @@ class ToyStage : public Stage {
  public:
   explicit ToyStage(const StageSpec& spec) : spec_(spec) {
     const std::int64_t entries = entries_of(*spec.config);
-    PL_ASSERT_MSG(entries <= toy_max_entries(dtype_of(spec.config->train.precision)), "too many microbatches for the toy model");
+    PL_ASSERT_MSG(entries <= toy_max_entries(dtype_of(spec.config->train.precision)),
+                  "too many microbatches for the toy model");
     parameters_.push_back(constant_parameter(spec, "toy." + std::to_string(spec.stage), {entries}, 0.0));
   }
 
@@ -107,7 +115,8 @@ class ToyStage : public Stage {
     Tensor x = input;
     if (spec_.first()) {
       const std::int64_t entry = batch.tokens.data_ptr<std::int64_t>()[0];
-      x = at::zeros({batch.tokens.size(0), batch.tokens.size(1), entries_of(*spec_.config) + 2}, parameters_[0].value.options());
+      x = at::zeros({batch.tokens.size(0), batch.tokens.size(1), entries_of(*spec_.config) + 2},
+                    parameters_[0].value.options());
       x.select(-1, entry).fill_(1.0);
     }
     x = ToyFunction::apply(x, parameters_[0].value, std::int64_t{spec_.stage}, std::int64_t{spec_.stages});
@@ -124,8 +133,8 @@ std::unique_ptr<Stage> make_toy(const StageSpec& spec) { return std::make_unique
 ModelSizes toy_sizes(const RunConfig& config) {
   ModelSizes sizes;
   sizes.activation_dtype = dtype_of(config.train.precision);
-  sizes.activation = Bytes{config.train.micro_batch_size} * config.model.seq_length * (entries_of(config) + 2) *
-                     dtype_bytes(sizes.activation_dtype);
+  sizes.activation = Bytes{config.train.micro_batch_size} * config.model.seq_length *
+                     (entries_of(config) + 2) * dtype_bytes(sizes.activation_dtype);
   sizes.stash.assign(static_cast<std::size_t>(config.stages()), sizes.activation);
   sizes.grads.assign(static_cast<std::size_t>(config.stages()), 4 * entries_of(config));
   sizes.parameters = config.stages();

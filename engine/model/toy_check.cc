@@ -7,7 +7,8 @@
 namespace plumbline {
 namespace {
 
-constexpr int kStride = 31;  // how far weights move a step: entry e of a step has the weight of e + 31 of the one before
+constexpr int kStride =
+    31;  // how far weights move a step: entry e of a step has the weight of e + 31 of the one before
 
 float expected_at(const ToyStep& step, std::int64_t at, int entry) {
   const float weight = static_cast<float>(toy_weight(step.dtype, at, entry));
@@ -37,7 +38,8 @@ Reading read_value(const ToyStep& step, int entry, float value) {
 }
 
 std::string describe(const ToyFinding& finding, const ToyStep& step, float value, float right) {
-  std::string text = fmt::format("rank {}, stage {}, microbatch {}", finding.rank, finding.stage, finding.microbatch);
+  std::string text =
+      fmt::format("rank {}, stage {}, microbatch {}", finding.rank, finding.stage, finding.microbatch);
   if (step.replicas > 1) text += fmt::format(" of replica {}", finding.replica);
   text += fmt::format(": {} contribution", toy_fault_name(finding.fault));
   if (finding.other >= 0) {
@@ -63,17 +65,24 @@ float toy_expected(const ToyStep& step, int entry) { return expected_at(step, st
 
 std::string_view toy_fault_name(ToyFault fault) {
   switch (fault) {
-    case ToyFault::kLost: return "lost";
-    case ToyFault::kDoubled: return "doubled";
-    case ToyFault::kSwapped: return "swapped";
-    case ToyFault::kMixed: return "mixed";
-    case ToyFault::kStale: return "stale";
-    case ToyFault::kScaled: return "wrongly scaled";
+    case ToyFault::kLost:
+      return "lost";
+    case ToyFault::kDoubled:
+      return "doubled";
+    case ToyFault::kSwapped:
+      return "swapped";
+    case ToyFault::kMixed:
+      return "mixed";
+    case ToyFault::kStale:
+      return "stale";
+    case ToyFault::kScaled:
+      return "wrongly scaled";
   }
   return "?";
 }
 
-std::vector<ToyFinding> check_toy_gradient(const ToyStep& step, int rank, int stage, std::span<const float> gradient) {
+std::vector<ToyFinding> check_toy_gradient(const ToyStep& step, int rank, int stage,
+                                           std::span<const float> gradient) {
   std::vector<ToyFinding> findings;
   for (int entry = 0; entry < step.entries(); ++entry) {
     const float value = gradient[static_cast<std::size_t>(entry)];

@@ -56,6 +56,7 @@ struct ToyFinding {
 };
 
 // One finding for every entry of `gradient` (the entries of one stage) that is not what it must be.
-std::vector<ToyFinding> check_toy_gradient(const ToyStep& step, int rank, int stage, std::span<const float> gradient);
+std::vector<ToyFinding> check_toy_gradient(const ToyStep& step, int rank, int stage,
+                                           std::span<const float> gradient);
 
 }  // namespace plumbline

@@ -11,8 +11,8 @@
 
 namespace plumbline {
 
-void adamw(const AdamWUpdate& update, std::span<const float> gradient, std::span<float> parameter, std::span<float> first,
-           std::span<float> second) {
+void adamw(const AdamWUpdate& update, std::span<const float> gradient, std::span<float> parameter,
+           std::span<float> first, std::span<float> second) {
   PL_ASSERT(gradient.size() == parameter.size());
   PL_ASSERT(first.size() == parameter.size() && second.size() == parameter.size());
   const double step = static_cast<double>(update.step);

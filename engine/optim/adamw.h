@@ -16,13 +16,13 @@ struct AdamWUpdate {
   double beta2 = 0.999;
   double eps = 1e-8;
   double weight_decay = 0.0;
-  std::int64_t step = 1;    // this update's number, from 1; for the bias correction
+  std::int64_t step = 1;         // this update's number, from 1; for the bias correction
   float gradient_factor = 1.0f;  // clipping: the gradient is multiplied with it first
 };
 
 // All spans have the same length. The moments are updated in place.
-void adamw(const AdamWUpdate& update, std::span<const float> gradient, std::span<float> parameter, std::span<float> first,
-           std::span<float> second);
+void adamw(const AdamWUpdate& update, std::span<const float> gradient, std::span<float> parameter,
+           std::span<float> first, std::span<float> second);
 
 // Sum of squares in double, in element order.
 double sum_of_squares(std::span<const float> values);

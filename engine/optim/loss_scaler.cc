@@ -17,13 +17,15 @@ Result<LossScaler> LossScaler::constant(double scale) {
 
 Result<LossScaler> LossScaler::dynamic(const Dynamic& o) {
   const auto refuse = [](const char* what, double value, const char* rule) {
-    return fail(ErrorCode::kConfig, fmt::format("{} of the loss scale is {}; it must be {}", what, value, rule));
+    return fail(ErrorCode::kConfig,
+                fmt::format("{} of the loss scale is {}; it must be {}", what, value, rule));
   };
   if (!(o.initial > 0.0)) return refuse("initial value", o.initial, "above 0");
   if (!(o.minimum > 0.0)) return refuse("minimum", o.minimum, "above 0");
   if (!(o.minimum <= o.initial)) return refuse("minimum", o.minimum, "at most the initial value");
   if (!(o.growth_factor > 1.0)) return refuse("growth factor", o.growth_factor, "above 1");
-  if (!(o.backoff_factor > 0.0 && o.backoff_factor < 1.0)) return refuse("back-off factor", o.backoff_factor, "between 0 and 1");
+  if (!(o.backoff_factor > 0.0 && o.backoff_factor < 1.0))
+    return refuse("back-off factor", o.backoff_factor, "between 0 and 1");
   if (o.window < 1) return refuse("window", o.window, "at least 1");
   if (o.hysteresis < 1) return refuse("hysteresis", o.hysteresis, "at least 1");
   LossScaler scaler;

@@ -29,7 +29,8 @@ void RankOptimizer::norm_sums(std::span<const float> gradients, std::span<double
   std::fill(sums.begin(), sums.end(), 0.0);
   for (const ParameterSlice& slice : slices_) {
     if (!slice.counted) continue;
-    sums[static_cast<std::size_t>(slice.global)] = sum_of_squares(gradients.subspan(slice.offset, slice.size));
+    sums[static_cast<std::size_t>(slice.global)] =
+        sum_of_squares(gradients.subspan(slice.offset, slice.size));
   }
 }
 
@@ -48,7 +49,8 @@ RankOptimizer::Outcome RankOptimizer::step(std::span<const float> gradients, std
   };
   for (const ParameterSlice& slice : slices_) {
     update.weight_decay = slice.decayed ? options_.weight_decay : 0.0;
-    adamw(update, gradients.subspan(slice.offset, slice.size), part(main_, slice), part(first_, slice), part(second_, slice));
+    adamw(update, gradients.subspan(slice.offset, slice.size), part(main_, slice), part(first_, slice),
+          part(second_, slice));
   }
   scaler_.update(false);
   return outcome;

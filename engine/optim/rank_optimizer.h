@@ -20,11 +20,11 @@ namespace plumbline {
 struct ParameterSlice {
   std::string name;
   int stage = 0;
-  int index = 0;           // among the stage's parameters
-  int global = 0;          // among all parameters of the model, the tied one once
+  int index = 0;   // among the stage's parameters
+  int global = 0;  // among all parameters of the model, the tied one once
   bool tied = false;
-  bool counted = true;     // false: the last stage's copy of the tied embedding, left out of norms and digests
-  bool decayed = true;     // weight decay applies: tensors of two or more dimensions (not biases and norms)
+  bool counted = true;  // false: the last stage's copy of the tied embedding, left out of norms and digests
+  bool decayed = true;  // weight decay applies: tensors of two or more dimensions (not biases and norms)
   std::size_t offset = 0;
   std::size_t size = 0;
 };
@@ -32,7 +32,8 @@ struct ParameterSlice {
 class RankOptimizer {
  public:
   // `initial` are the flat parameters, exactly representable in the model's precision.
-  static Result<RankOptimizer> create(const RunConfig& config, std::vector<ParameterSlice> slices, std::vector<float> initial);
+  static Result<RankOptimizer> create(const RunConfig& config, std::vector<ParameterSlice> slices,
+                                      std::vector<float> initial);
 
   const std::vector<ParameterSlice>& slices() const { return slices_; }
   std::size_t size() const { return main_.size(); }

@@ -31,7 +31,8 @@ Baselines text_baselines(std::string_view training, std::string_view held_out, d
   double loss = 0.0;
   for (std::size_t i = 1; i < held_out.size(); ++i) {
     const std::size_t a = index(held_out[i - 1]);
-    const double p = (pairs[a * kBytes + index(held_out[i])] + alpha) / (firsts[a] + alpha * static_cast<double>(kBytes));
+    const double p =
+        (pairs[a * kBytes + index(held_out[i])] + alpha) / (firsts[a] + alpha * static_cast<double>(kBytes));
     loss -= std::log(p);
   }
   if (held_out.size() > 1) out.bigram = loss / static_cast<double>(held_out.size() - 1);

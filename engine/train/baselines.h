@@ -6,8 +6,9 @@
 namespace plumbline {
 
 struct Baselines {
-  double unigram = 0.0;  // entropy of the held-out bytes themselves, nats a byte: no model without context can do better
-  double bigram = 0.0;   // cross entropy of a bigram model fitted on the training part, nats a byte
+  double unigram =
+      0.0;  // entropy of the held-out bytes themselves, nats a byte: no model without context can do better
+  double bigram = 0.0;  // cross entropy of a bigram model fitted on the training part, nats a byte
 };
 
 // The bigram model is P(b | a) = (count(a b) + alpha) / (count(a) + 256 alpha).

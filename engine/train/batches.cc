@@ -18,11 +18,13 @@ Batch empty_batch(const RunConfig& config) {
 
 class TextBatches : public BatchSource {
  public:
-  TextBatches(const RunConfig& config, const Text& text) : config_(&config), text_(&text), rng_(config.train.seed, "data") {}
+  TextBatches(const RunConfig& config, const Text& text)
+      : config_(&config), text_(&text), rng_(config.train.seed, "data") {}
 
   Batch training(std::int64_t consumed, int replica, int microbatch) const override {
     const std::string_view part = text_->training_part();
-    const std::uint64_t places = static_cast<std::uint64_t>(part.size()) - static_cast<std::uint64_t>(config_->model.seq_length);
+    const std::uint64_t places =
+        static_cast<std::uint64_t>(part.size()) - static_cast<std::uint64_t>(config_->model.seq_length);
     Batch batch = empty_batch(*config_);
     for (int i = 0; i < config_->train.micro_batch_size; ++i) {
       const std::int64_t sample = consumed + first_sample(replica, microbatch) + i;
@@ -69,7 +71,9 @@ class ToyBatches : public BatchSource {
   Batch training(std::int64_t consumed, int replica, int microbatch) const override {
     return make(consumed / samples_per_step(*config_), replica, microbatch);
   }
-  Batch evaluation(int step, int replica, int microbatch) const override { return make(step, replica, microbatch); }
+  Batch evaluation(int step, int replica, int microbatch) const override {
+    return make(step, replica, microbatch);
+  }
 
  private:
   Batch make(std::int64_t step, int replica, int microbatch) const {
@@ -92,11 +96,13 @@ std::int64_t samples_per_step(const RunConfig& config) {
 Result<std::unique_ptr<BatchSource>> text_batches(const RunConfig& config, const Text& text) {
   const std::size_t needed = static_cast<std::size_t>(config.model.seq_length) + 2;
   if (text.held_out().size() < needed) {
-    return fail(ErrorCode::kConfig, fmt::format("train.data: the held-out tenth of {} has {} bytes, model.seq_length={} needs {}",
-                                                text.source, text.held_out().size(), config.model.seq_length, needed));
+    return fail(ErrorCode::kConfig,
+                fmt::format("train.data: the held-out tenth of {} has {} bytes, model.seq_length={} needs {}",
+                            text.source, text.held_out().size(), config.model.seq_length, needed));
   }
   if (config.model.vocab < 256) {
-    return fail(ErrorCode::kConfig, fmt::format("model.vocab={} is below 256, and tokens are bytes", config.model.vocab));
+    return fail(ErrorCode::kConfig,
+                fmt::format("model.vocab={} is below 256, and tokens are bytes", config.model.vocab));
   }
   return std::make_unique<TextBatches>(config, text);
 }
@@ -105,8 +111,10 @@ Result<std::unique_ptr<BatchSource>> toy_batches(const RunConfig& config) {
   const int most = toy_max_entries(dtype_of(config.train.precision));
   const std::int64_t entries = std::int64_t{config.schedule.microbatches} * config.parallel.dp;
   if (entries > most) {
-    return fail(ErrorCode::kConfig, fmt::format("the toy model proves at most {} microbatches over all replicas in this "
-                                                "precision; schedule.microbatches * parallel.dp is {}", most, entries));
+    return fail(ErrorCode::kConfig,
+                fmt::format("the toy model proves at most {} microbatches over all replicas in this "
+                            "precision; schedule.microbatches * parallel.dp is {}",
+                            most, entries));
   }
   return std::make_unique<ToyBatches>(config);
 }

@@ -26,7 +26,8 @@ class SimDriver : public StepDriver {
 }  // namespace
 
 DriverFactory simulated() {
-  return [](const RunConfig& config, const LinkedProgram& linked, std::vector<Worker*> workers) -> std::unique_ptr<StepDriver> {
+  return [](const RunConfig& config, const LinkedProgram& linked,
+            std::vector<Worker*> workers) -> std::unique_ptr<StepDriver> {
     SimOptions options;
     options.model = model_of(config.sim);
     options.time = TimeModel(config);

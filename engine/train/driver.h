@@ -28,8 +28,8 @@ class StepDriver {
 };
 
 // `workers`: one a thread of the Program, not owned.
-using DriverFactory =
-    std::function<std::unique_ptr<StepDriver>(const RunConfig&, const LinkedProgram&, std::vector<Worker*> workers)>;
+using DriverFactory = std::function<std::unique_ptr<StepDriver>(const RunConfig&, const LinkedProgram&,
+                                                                std::vector<Worker*> workers)>;
 
 // All ranks in this process, in virtual time, under [sim] and [time] of the configuration.
 DriverFactory simulated();

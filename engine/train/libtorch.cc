@@ -15,7 +15,8 @@ void set_up_libtorch() {
     at::set_num_interop_threads(1);
     // OpenBLAS has read its environment already; a process of ours uses one thread whatever that said.
     using SetThreads = void (*)(int);
-    if (void* symbol = ::dlsym(RTLD_DEFAULT, "openblas_set_num_threads")) reinterpret_cast<SetThreads>(symbol)(1);
+    if (void* symbol = ::dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))
+      reinterpret_cast<SetThreads>(symbol)(1);
     at::globalContext().setDeterministicAlgorithms(true, false);
     return true;
   }();

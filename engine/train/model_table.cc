@@ -15,14 +15,16 @@ std::size_t size_of_stage(const std::vector<ParameterSlice>& slices) {
 
 Status check_sizes(const ModelTable& table, const ModelSizes& announced) {
   if (announced.parameters != table.parameters) {
-    return fail(ErrorCode::kConfig, fmt::format("the model's sizes() announce {} parameter tensors, its stages have {}",
-                                                announced.parameters, table.parameters));
+    return fail(ErrorCode::kConfig,
+                fmt::format("the model's sizes() announce {} parameter tensors, its stages have {}",
+                            announced.parameters, table.parameters));
   }
   for (std::size_t stage = 0; stage < table.stages.size(); ++stage) {
     const Bytes bytes = static_cast<Bytes>(4 * size_of_stage(table.stages[stage]));
     if (stage < announced.grads.size() && announced.grads[stage] == bytes) continue;
-    return fail(ErrorCode::kConfig, fmt::format("the model's sizes() do not announce the {} bytes of gradients of stage {}",
-                                                bytes, stage));
+    return fail(ErrorCode::kConfig,
+                fmt::format("the model's sizes() do not announce the {} bytes of gradients of stage {}",
+                            bytes, stage));
   }
   return {};
 }
@@ -65,7 +67,9 @@ Result<ModelTable> describe_model(const std::vector<Stage*>& stages, const Model
       slice.global = slice.counted ? table.parameters++ : tied_global;
       if (parameter.tied) {
         const bool placed = tied == 0 ? stage == 0 : stage == last;
-        if (!placed) return fail(ErrorCode::kConfig, fmt::format("tied parameter {} on stage {}", parameter.name, stage));
+        if (!placed)
+          return fail(ErrorCode::kConfig,
+                      fmt::format("tied parameter {} on stage {}", parameter.name, stage));
         tied_global = slice.global;
         ++tied;
       }
@@ -75,7 +79,9 @@ Result<ModelTable> describe_model(const std::vector<Stage*>& stages, const Model
     table.stages.push_back(std::move(slices));
   }
   if (tied != 0 && tied != 2) {
-    return fail(ErrorCode::kConfig, fmt::format("{} tied parameters; there must be one on the first stage and one on the last", tied));
+    return fail(
+        ErrorCode::kConfig,
+        fmt::format("{} tied parameters; there must be one on the first stage and one on the last", tied));
   }
   PL_TRY(check_sizes(table, announced));
   return table;
@@ -84,8 +90,9 @@ Result<ModelTable> describe_model(const std::vector<Stage*>& stages, const Model
 std::vector<float> flat_values(const std::vector<ParameterSlice>& slices, const std::vector<Stage*>& stages) {
   std::vector<float> values;
   for (const ParameterSlice& slice : slices) {
-    const at::Tensor& tensor =
-        stages[static_cast<std::size_t>(slice.stage)]->parameters()[static_cast<std::size_t>(slice.index)].value;
+    const at::Tensor& tensor = stages[static_cast<std::size_t>(slice.stage)]
+                                   ->parameters()[static_cast<std::size_t>(slice.index)]
+                                   .value;
     values.resize(slice.offset + slice.size);
     widen(tensor.data_ptr(), dtype_of(tensor.scalar_type()), values.data() + slice.offset, slice.size);
   }

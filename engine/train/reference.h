@@ -29,7 +29,7 @@ namespace plumbline {
 class SequentialReference {
  public:
   struct Step {
-    double loss = 0.0;      // mean over microbatches, then replicas
+    double loss = 0.0;  // mean over microbatches, then replicas
     bool found_inf = false;
     float scale = 1.0f;
     double norm = -1.0;
@@ -37,24 +37,29 @@ class SequentialReference {
   };
 
   // `config` and `batches` outlive it. `backward_order[s]` are the microbatches of stage s as its backwards come.
-  static Result<SequentialReference> create(const RunConfig& config, const ModelFamily& family, const BatchSource& batches,
+  static Result<SequentialReference> create(const RunConfig& config, const ModelFamily& family,
+                                            const BatchSource& batches,
                                             std::vector<std::vector<int>> backward_order);
 
-  Step step(std::int64_t consumed);
+  // `overflow`: as if some gradient of the step had not been finite.
+  Step step(std::int64_t consumed, bool overflow = false);
 
   // Of the last step: reduced, unscaled, not clipped.
   std::span<const float> gradients(int stage) const;
   const ModelTable& table() const { return table_; }
-  const RankOptimizer& optimizer() const { return optimizer_; }  // all parameters of the model as one flat array
+  const RankOptimizer& optimizer() const {
+    return optimizer_;
+  }  // all parameters of the model as one flat array
   std::uint64_t params_digest() const;
   std::uint64_t optimizer_digest() const;
 
  private:
-  SequentialReference(const RunConfig& config, const BatchSource& batches, std::vector<std::vector<int>> order,
-                      std::vector<std::unique_ptr<Stage>> stages, ModelTable table, RankOptimizer optimizer);
+  SequentialReference(const RunConfig& config, const BatchSource& batches,
+                      std::vector<std::vector<int>> order, std::vector<std::unique_ptr<Stage>> stages,
+                      ModelTable table, RankOptimizer optimizer);
   std::vector<float> replica_gradients(std::int64_t consumed, int replica, float factor, double& loss);
   void add_leaves(int stage, std::vector<float>& sums);
-  void update(Step& step);
+  void update(Step& step, bool overflow);
 
   const RunConfig* config_;
   const BatchSource* batches_;

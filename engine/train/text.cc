@@ -53,7 +53,8 @@ Result<Text> load_text(const std::string& path) {
   Text text;
   text.source = path.empty() ? default_text_path() : path;
   if (text.source.empty()) {
-    return fail(ErrorCode::kIo, "the text that comes with plumbline is not beside the executable; give --data FILE");
+    return fail(ErrorCode::kIo,
+                "the text that comes with plumbline is not beside the executable; give --data FILE");
   }
   std::error_code error;
   std::vector<std::string> files{text.source};
@@ -68,8 +69,8 @@ Result<Text> load_text(const std::string& path) {
     text.bytes += *content;
   }
   if (text.bytes.size() < kSmallest) {
-    return fail(ErrorCode::kConfig, fmt::format("train.data: {} has {} bytes; at least {} are needed", text.source,
-                                                text.bytes.size(), kSmallest));
+    return fail(ErrorCode::kConfig, fmt::format("train.data: {} has {} bytes; at least {} are needed",
+                                                text.source, text.bytes.size(), kSmallest));
   }
   text.training = text.bytes.size() - text.bytes.size() / 10;
   text.digest = hash64(text.bytes);

@@ -86,7 +86,8 @@ Status Trainer::Impl::make_batches() {
 Status Trainer::Impl::make_programs(const ModelSizes& sizes) {
   const Result<Schedule> schedule = schedule_of(config);
   if (!schedule) return tl::unexpected(schedule.error());
-  if (schedule->forward_only) return fail(ErrorCode::kConfig, "schedule: forward-only has nothing to train; choose another one");
+  if (schedule->forward_only)
+    return fail(ErrorCode::kConfig, "schedule: forward-only has nothing to train; choose another one");
   Result<Program> train = lower(config, *schedule, sizes);
   if (!train) return tl::unexpected(train.error());
   train_program = std::move(*train);
@@ -99,7 +100,11 @@ Status Trainer::Impl::make_programs(const ModelSizes& sizes) {
   if (!forward) return tl::unexpected(forward.error());
   LowerOptions lowering;
   lowering.tail = StepTail::kSchedule;
-  Result<Program> evaluation = lower(config, *forward, sizes, lowering);
+  RunConfig forward_config = config;
+  const bool megatron =
+      config.schedule.kind != ScheduleKind::kGpipe && config.schedule.kind != ScheduleKind::kCsv;
+  if (!megatron) forward_config.schedule.kind = ScheduleKind::kForwardOnly;
+  Result<Program> evaluation = lower(forward_config, *forward, sizes, lowering);
   if (!evaluation) return tl::unexpected(evaluation.error());
   evaluation_program = std::move(*evaluation);
   linked = link_program(evaluation_program);
@@ -131,7 +136,8 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
       StageWorker::Parts parts{&config, batches.get(), rank, {}, {}};
       parts.stages.resize(stages);
       const std::vector<int> held = stages_held(train_program, rank);
-      for (const int stage : held) parts.stages[static_cast<std::size_t>(stage)] = std::move(made[static_cast<std::size_t>(stage)]);
+      for (const int stage : held)
+        parts.stages[static_cast<std::size_t>(stage)] = std::move(made[static_cast<std::size_t>(stage)]);
       parts.slices = table.slices(held);
       Result<std::unique_ptr<StageWorker>> worker = StageWorker::create(std::move(parts));
       if (!worker) return tl::unexpected(worker.error());
@@ -140,7 +146,9 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
   }
   for (const std::unique_ptr<StageWorker>& worker : owned) {
     workers.push_back(worker.get());
-    if (toy()) worker->observe_gradients([this](const StageWorker& by, std::span<const float> values) { check_toy(by, values); });
+    if (toy())
+      worker->observe_gradients(
+          [this](const StageWorker& by, std::span<const float> values) { check_toy(by, values); });
   }
   return {};
 }
@@ -155,7 +163,8 @@ void Trainer::Impl::check_toy(const StageWorker& worker, std::span<const float> 
   step.factor = static_cast<float>(static_cast<double>(scale) / step.entries());
   step.inverse = worker.optimizer().scaler().checks() ? worker.optimizer().scaler().inverse() : 1.0f;
   for (const ParameterSlice& slice : worker.optimizer().slices()) {
-    auto found = check_toy_gradient(step, worker.rank(), slice.stage, gradients.subspan(slice.offset, slice.size));
+    auto found =
+        check_toy_gradient(step, worker.rank(), slice.stage, gradients.subspan(slice.offset, slice.size));
     std::move(found.begin(), found.end(), std::back_inserter(outcome.toy));
   }
 }
@@ -214,17 +223,21 @@ Status Trainer::Impl::check_replicas() const {
   std::vector<Seen> seen(static_cast<std::size_t>(parameters));
   for (const StageWorker* worker : workers) {
     if (worker->optimizer().scaler() != workers.front()->optimizer().scaler()) {
-      return fail(ErrorCode::kState, fmt::format("the loss scalers of ranks 0 and {} differ after iteration {}", worker->rank(), iteration));
+      return fail(ErrorCode::kState,
+                  fmt::format("the loss scalers of ranks 0 and {} differ after iteration {}", worker->rank(),
+                              iteration));
     }
     for (const ParameterSlice& slice : worker->optimizer().slices()) {
-      const Seen now{worker->rank(), worker->parameter_digest(slice), worker->optimizer().state_digest(slice)};
+      const Seen now{worker->rank(), worker->parameter_digest(slice),
+                     worker->optimizer().state_digest(slice)};
       Seen& before = seen[static_cast<std::size_t>(slice.global)];
       if (before.rank < 0) {
         before = now;
       } else if (before.parameter != now.parameter || before.state != now.state) {
-        return fail(ErrorCode::kState, fmt::format("{} of {} differs between ranks {} and {} after iteration {}",
-                                                   before.parameter != now.parameter ? "the value" : "the optimizer state",
-                                                   slice.name, before.rank, now.rank, iteration));
+        return fail(ErrorCode::kState,
+                    fmt::format("{} of {} differs between ranks {} and {} after iteration {}",
+                                before.parameter != now.parameter ? "the value" : "the optimizer state",
+                                slice.name, before.rank, now.rank, iteration));
       }
     }
   }
@@ -325,7 +338,8 @@ Result<TrainOutcome> Trainer::run() {
   const int interval = self.config.train.eval_interval;
   while (self.iteration < self.config.train.iterations) {
     Result<bool> go_on = self.train();
-    const bool due = self.iteration == self.config.train.iterations || (interval > 0 && self.iteration % interval == 0);
+    const bool due =
+        self.iteration == self.config.train.iterations || (interval > 0 && self.iteration % interval == 0);
     if (go_on && *go_on && due) go_on = self.evaluate();
     if (!go_on) return tl::unexpected(go_on.error());
     if (!*go_on) break;

@@ -23,10 +23,10 @@ namespace plumbline {
 // How a run ended.
 struct TrainOutcome {
   bool completed = true;
-  std::vector<Finding> findings;       // of the step that did not complete, or whose labels were wrong
-  std::vector<ToyFinding> toy;         // toy model: contributions that were not what they must be
-  int exit_code = 0;                   // docs/exit-codes.md: 0, 3 deadlock, 4 wrong labels or contributions
-  double validation_loss = 0.0;        // of the last evaluation, nats a byte; NaN: none
+  std::vector<Finding> findings;  // of the step that did not complete, or whose labels were wrong
+  std::vector<ToyFinding> toy;    // toy model: contributions that were not what they must be
+  int exit_code = 0;              // docs/exit-codes.md: 0, 3 deadlock, 4 wrong labels or contributions
+  double validation_loss = 0.0;   // of the last evaluation, nats a byte; NaN: none
 };
 
 class Trainer {

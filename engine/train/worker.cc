@@ -64,9 +64,11 @@ at::Tensor view_of(const SlotMemory& memory, const RunConfig& config) {
 // Copies a tensor into its slot; the slot says what it must be.
 Status copy_out(const at::Tensor& tensor, const SlotMemory& memory, const std::string& what) {
   const at::Tensor dense = tensor.detach().contiguous();
-  if (dense.scalar_type() != scalar_type_of(memory.dtype) || static_cast<Bytes>(dense.nbytes()) != memory.bytes) {
-    return fail(ErrorCode::kState, fmt::format("{} has {} bytes of {}; its slot has {} of {}", what, dense.nbytes(),
-                                               dtype_name(dtype_of(dense.scalar_type())), memory.bytes, dtype_name(memory.dtype)));
+  if (dense.scalar_type() != scalar_type_of(memory.dtype) ||
+      static_cast<Bytes>(dense.nbytes()) != memory.bytes) {
+    return fail(ErrorCode::kState, fmt::format("{} has {} bytes of {}; its slot has {} of {}", what,
+                                               dense.nbytes(), dtype_name(dtype_of(dense.scalar_type())),
+                                               memory.bytes, dtype_name(memory.dtype)));
   }
   std::memcpy(memory.data, dense.data_ptr(), static_cast<std::size_t>(memory.bytes));
   return {};
@@ -107,19 +109,25 @@ Status StageWorker::launch(const KernelCall& call, SlotStore& slots) {
     return run({&call, &kernel, &slots});
   } catch (const std::exception& error) {
     const std::string text = error.what();
-    return fail(ErrorCode::kState, fmt::format("rank {}, {}: {}", call.rank, kernel.name, text.substr(0, text.find('\n'))));
+    return fail(ErrorCode::kState,
+                fmt::format("rank {}, {}: {}", call.rank, kernel.name, text.substr(0, text.find('\n'))));
   }
 }
 
 Status StageWorker::run(const Call& call) {
   switch (call.kernel->kind) {
-    case KernelKind::kForward: return forward(call);
-    case KernelKind::kBackward: return backward(call);
+    case KernelKind::kForward:
+      return forward(call);
+    case KernelKind::kBackward:
+      return backward(call);
     case KernelKind::kInputGrad:
     case KernelKind::kWeightGrad:
-      return fail(ErrorCode::kUnsupported, "backwards in two parts (I and W) are not trained yet; use a schedule with B");
-    case KernelKind::kOther: return fail(ErrorCode::kUnsupported, fmt::format("no computation for kernel {}", call.kernel->name));
-    default: return tail(call);
+      return fail(ErrorCode::kUnsupported,
+                  "backwards in two parts (I and W) are not trained yet; use a schedule with B");
+    case KernelKind::kOther:
+      return fail(ErrorCode::kUnsupported, fmt::format("no computation for kernel {}", call.kernel->name));
+    default:
+      return tail(call);
   }
 }
 
@@ -140,15 +148,19 @@ Status StageWorker::forward(const Call& call) {
     live.input = view_of(call.slot(SlotKind::kActivation, stage), *parts_.config);
     live.input.requires_grad_(!input_.evaluation);
   }
-  live.output = parts_.stages[static_cast<std::size_t>(stage)]->forward(live.input, batch_of(call.microbatch()));
+  live.output =
+      parts_.stages[static_cast<std::size_t>(stage)]->forward(live.input, batch_of(call.microbatch()));
   if (!input_.evaluation && !live.output.grad_fn()) {
     return fail(ErrorCode::kState, fmt::format("stage {} returned a tensor without a graph", stage));
   }
   if (stage + 1 == call.kernel_call->program->stages) {
-    result_.losses.resize(static_cast<std::size_t>(call.kernel_call->program->microbatches), std::numeric_limits<double>::quiet_NaN());
-    result_.losses[static_cast<std::size_t>(call.microbatch())] = static_cast<double>(live.output.item<float>());
+    result_.losses.resize(static_cast<std::size_t>(call.kernel_call->program->microbatches),
+                          std::numeric_limits<double>::quiet_NaN());
+    result_.losses[static_cast<std::size_t>(call.microbatch())] =
+        static_cast<double>(live.output.item<float>());
   } else {
-    PL_TRY(copy_out(live.output, call.slot(SlotKind::kActivation, stage + 1), fmt::format("the output of stage {}", stage)));
+    PL_TRY(copy_out(live.output, call.slot(SlotKind::kActivation, stage + 1),
+                    fmt::format("the output of stage {}", stage)));
     if (!input_.evaluation) drop_data(live.output);
   }
   if (!input_.evaluation) live_.insert_or_assign({stage, call.microbatch()}, std::move(live));
@@ -159,14 +171,17 @@ Status StageWorker::backward(const Call& call) {
   const int stage = call.stage();
   const auto found = live_.find({stage, call.microbatch()});
   if (found == live_.end()) {
-    return fail(ErrorCode::kState, fmt::format("backward of stage {}, microbatch {} without its forward", stage, call.microbatch()));
+    return fail(ErrorCode::kState, fmt::format("backward of stage {}, microbatch {} without its forward",
+                                               stage, call.microbatch()));
   }
   Live live = std::move(found->second);
   live_.erase(found);
   at::Tensor gradient;
   if (stage + 1 == call.kernel_call->program->stages) {
-    const double share = static_cast<double>(call.kernel_call->program->microbatches) * parts_.config->parallel.dp;
-    gradient = at::full({}, static_cast<double>(result_.scale) / share, at::TensorOptions().dtype(at::kFloat));
+    const double share =
+        static_cast<double>(call.kernel_call->program->microbatches) * parts_.config->parallel.dp;
+    gradient =
+        at::full({}, static_cast<double>(result_.scale) / share, at::TensorOptions().dtype(at::kFloat));
   } else {
     gradient = view_of(call.slot(SlotKind::kGradient, stage + 1), *parts_.config);
   }
@@ -175,7 +190,8 @@ Status StageWorker::backward(const Call& call) {
   if (stage == 0) return {};
   at::Tensor passed = live.input.grad();
   if (!passed.defined()) passed = at::zeros_like(live.input);
-  return copy_out(passed, call.slot(SlotKind::kGradient, stage), fmt::format("the input gradient of stage {}", stage));
+  return copy_out(passed, call.slot(SlotKind::kGradient, stage),
+                  fmt::format("the input gradient of stage {}", stage));
 }
 
 void StageWorker::collect_leaf_gradients(int stage) {
@@ -193,31 +209,42 @@ void StageWorker::collect_leaf_gradients(int stage) {
 Status StageWorker::tail(const Call& call) {
   const std::span<float> gradients = values_of<float>(call.slot(SlotKind::kMainGrads));
   if (call.kernel->kind != KernelKind::kZeroGrad && gradients.size() != sums_.size()) {
-    return fail(ErrorCode::kState, fmt::format("rank {} has {} gradients, its slot {}", parts_.rank, sums_.size(), gradients.size()));
+    return fail(ErrorCode::kState, fmt::format("rank {} has {} gradients, its slot {}", parts_.rank,
+                                               sums_.size(), gradients.size()));
   }
   switch (call.kernel->kind) {
-    case KernelKind::kZeroGrad: std::fill(sums_.begin(), sums_.end(), 0.0f); return {};
-    case KernelKind::kCollectGrads: std::copy(sums_.begin(), sums_.end(), gradients.begin()); return {};
+    case KernelKind::kZeroGrad:
+      std::fill(sums_.begin(), sums_.end(), 0.0f);
+      return {};
+    case KernelKind::kCollectGrads:
+      std::copy(sums_.begin(), sums_.end(), gradients.begin());
+      return {};
     case KernelKind::kCollectTied: {
       const ParameterSlice* slice = tied_slice(true) != nullptr ? tied_slice(true) : tied_slice(false);
       const std::span<float> tied = values_of<float>(call.slot(SlotKind::kTiedGrad));
-      if (slice == nullptr || slice->size != tied.size()) return fail(ErrorCode::kState, "no tied parameter of the slot's size");
+      if (slice == nullptr || slice->size != tied.size())
+        return fail(ErrorCode::kState, "no tied parameter of the slot's size");
       std::copy_n(gradients.begin() + static_cast<std::ptrdiff_t>(slice->offset), slice->size, tied.begin());
       return {};
     }
-    case KernelKind::kMergeTied: return merge_tied(call, gradients);
-    case KernelKind::kUnscaleCheck: return unscale(call, gradients);
+    case KernelKind::kMergeTied:
+      return merge_tied(call, gradients);
+    case KernelKind::kUnscaleCheck:
+      return unscale(call, gradients);
     case KernelKind::kNormSums:
       if (observer_) observer_(*this, gradients);
       optimizer_.norm_sums(gradients, values_of<double>(call.slot(SlotKind::kNormSums)));
       return {};
-    case KernelKind::kOptimizerStep: step(gradients, values_of<double>(call.slot(SlotKind::kNormSums))); return {};
+    case KernelKind::kOptimizerStep:
+      step(gradients, values_of<double>(call.slot(SlotKind::kNormSums)));
+      return {};
     case KernelKind::kSkipStep:
       result_.skipped = true;
       result_.lr = optimizer_.lr();
       optimizer_.skip();
       return {};
-    default: return fail(ErrorCode::kUnsupported, fmt::format("no computation for kernel {}", call.kernel->name));
+    default:
+      return fail(ErrorCode::kUnsupported, fmt::format("no computation for kernel {}", call.kernel->name));
   }
 }
 
@@ -233,7 +260,8 @@ Status StageWorker::merge_tied(const Call& call, std::span<float> gradients) con
     }
     return {};
   }
-  if (first == nullptr || last == nullptr) return fail(ErrorCode::kState, "one use of the tied parameter is on another rank");
+  if (first == nullptr || last == nullptr)
+    return fail(ErrorCode::kState, "one use of the tied parameter is on another rank");
   for (std::size_t i = 0; i < first->size; ++i) at(first)[i] = at(last)[i] = at(first)[i] + at(last)[i];
   return {};
 }
@@ -257,7 +285,8 @@ void StageWorker::step(std::span<const float> gradients, std::span<const double>
   result_.lr = outcome.lr;
   for (const ParameterSlice& slice : optimizer_.slices()) {
     const at::Tensor& value = tensor_of(slice);
-    narrow(optimizer_.main().data() + slice.offset, dtype_of(value.scalar_type()), value.data_ptr(), slice.size);
+    narrow(optimizer_.main().data() + slice.offset, dtype_of(value.scalar_type()), value.data_ptr(),
+           slice.size);
   }
 }
 
@@ -269,7 +298,9 @@ const ParameterSlice* StageWorker::tied_slice(bool counted) const {
 }
 
 at::Tensor& StageWorker::tensor_of(const ParameterSlice& slice) const {
-  return parts_.stages[static_cast<std::size_t>(slice.stage)]->parameters()[static_cast<std::size_t>(slice.index)].value;
+  return parts_.stages[static_cast<std::size_t>(slice.stage)]
+      ->parameters()[static_cast<std::size_t>(slice.index)]
+      .value;
 }
 
 std::uint64_t StageWorker::parameter_digest(const ParameterSlice& slice) const {

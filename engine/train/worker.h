@@ -28,9 +28,9 @@ namespace plumbline {
 // What a step is, told to every worker before it begins.
 struct StepInput {
   bool evaluation = false;
-  int iteration = 1;              // optimizer iteration, from 1
-  std::int64_t consumed = 0;      // samples before this step
-  int evaluation_step = 0;        // number of an evaluation's step
+  int iteration = 1;          // optimizer iteration, from 1
+  std::int64_t consumed = 0;  // samples before this step
+  int evaluation_step = 0;    // number of an evaluation's step
 };
 
 // What a step was, on one rank.
@@ -40,14 +40,14 @@ struct StepResult {
   bool skipped = false;
   double norm = -1.0;
   double lr = 0.0;
-  float scale = 1.0f;          // at the step's begin
+  float scale = 1.0f;  // at the step's begin
 };
 
 class StageWorker : public Worker {
  public:
   struct Parts {
-    const RunConfig* config = nullptr;    // outlives the worker
-    const BatchSource* batches = nullptr; // outlives the worker
+    const RunConfig* config = nullptr;     // outlives the worker
+    const BatchSource* batches = nullptr;  // outlives the worker
     Rank rank = 0;
     std::vector<std::unique_ptr<Stage>> stages;  // one a stage of the model, null where another rank holds it
     std::vector<ParameterSlice> slices;          // ModelTable::slices of the stages held

@@ -1,0 +1,66 @@
+#include "engine/model/precision.h"
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+
+#include "engine/base/rng.h"
+
+namespace plumbline {
+namespace {
+
+// Every exponent, random significands, and the values around each half and bfloat16 step.
+std::vector<float> interesting() {
+  std::vector<float> values{0.0f,     -0.0f,    65504.0f, 65519.99f,
+                            65520.0f, 0x1p-24f, 0x1p-25f, std::nextafter(0x1p-25f, 1.0f),
+                            INFINITY, -INFINITY};
+  const CounterRng rng(7, "precision");
+  for (std::uint64_t i = 0; i < 100'000; ++i) {
+    const float value = std::bit_cast<float>(static_cast<std::uint32_t>(rng.bits(i)));
+    if (std::isnan(value)) continue;
+    values.push_back(value);
+    values.push_back(static_cast<float>(c10::Half(value)));
+    values.push_back(std::nextafter(values.back(), 1e9f));
+    values.push_back(static_cast<float>(c10::BFloat16(value)));
+  }
+  while (values.size() % 8 != 3) values.push_back(1.0f);  // the vector loops have a tail
+  return values;
+}
+
+template <typename Type>
+void compare(DType dtype) {
+  const std::vector<float> values = interesting();
+  std::vector<std::uint16_t> bits(values.size());
+  narrow(values.data(), dtype, bits.data(), values.size());
+  std::vector<float> wide(values.size());
+  widen(bits.data(), dtype, wide.data(), wide.size());
+  std::vector<float> rounded = values;
+  round_to(dtype, rounded.data(), rounded.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Type expected(values[i]);
+    ASSERT_EQ(bits[i], expected.x) << values[i];
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(wide[i]),
+              std::bit_cast<std::uint32_t>(static_cast<float>(expected)))
+        << values[i];
+    ASSERT_EQ(std::bit_cast<std::uint32_t>(rounded[i]), std::bit_cast<std::uint32_t>(wide[i]));
+    ASSERT_EQ(round_to(dtype, values[i]), rounded[i]);
+  }
+}
+
+TEST(Precision, HalfRoundsAsLibTorchDoes) { compare<c10::Half>(DType::kF16); }
+TEST(Precision, BFloat16RoundsAsLibTorchDoes) { compare<c10::BFloat16>(DType::kBF16); }
+
+TEST(Precision, AccumulateAddsInFp32) {
+  std::vector<std::uint16_t> halves(3000, 0x3c00);  // 1.0
+  std::vector<float> sums(halves.size(), 0x1p-20f);
+  accumulate(halves.data(), DType::kF16, sums.data(), sums.size());
+  for (const float sum : sums) ASSERT_EQ(sum, 1.0f + 0x1p-20f);
+}
+
+}  // namespace
+}  // namespace plumbline

@@ -1,0 +1,88 @@
+// What a layout may not change: losses, weights, samples. And what a second run may not: anything.
+#include <cmath>
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/train/small_run.h"
+
+namespace plumbline {
+namespace {
+
+using test::Layout;
+
+RunRecord record_of(const Layout& layout, Precision precision, int iterations) {
+  RunConfig config = test::small_config(layout, precision);
+  config.train.iterations = iterations;
+  config.train.eval_interval = 2;
+  const std::unique_ptr<Trainer> trainer = test::make_trainer(config);
+  const Result<TrainOutcome> outcome = trainer->run();
+  EXPECT_TRUE(outcome) << outcome.error().text();
+  EXPECT_EQ(outcome->exit_code, 0);
+  return trainer->record();
+}
+
+TEST(Layout, StagesAndSchedulesDoNotChangeTraining) {
+  for (const Precision precision : {Precision::kFp32, Precision::kFp16}) {
+    const RunRecord one = record_of({ScheduleKind::kOneFOneB, 1, 1, 8, 1}, precision, 4);
+    for (const Layout& layout : std::vector<Layout>{{ScheduleKind::kGpipe, 4, 1, 8, 1},
+                                                    {ScheduleKind::kOneFOneB, 8, 1, 8, 1},
+                                                    {ScheduleKind::kInterleaved, 4, 2, 8, 1}}) {
+      SCOPED_TRACE(layout.name());
+      const RunRecord other = record_of(layout, precision, 4);
+      ASSERT_EQ(one.steps.size(), other.steps.size());
+      for (std::size_t i = 0; i < one.steps.size(); ++i) {
+        EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << "step " << i;
+        EXPECT_EQ(one.steps[i].grad_norm, other.steps[i].grad_norm);
+        EXPECT_EQ(one.steps[i].params_digest, other.steps[i].params_digest);
+        EXPECT_EQ(one.steps[i].optimizer_digest, other.steps[i].optimizer_digest);
+      }
+    }
+  }
+}
+
+// Replicas and microbatches share out the same samples, but are added up in another order.
+TEST(Layout, ReplicasTrainOnTheSameSamples) {
+  const RunRecord one = record_of({ScheduleKind::kOneFOneB, 2, 1, 8, 1}, Precision::kFp32, 4);
+  const RunRecord two = record_of({ScheduleKind::kOneFOneB, 2, 1, 4, 2}, Precision::kFp32, 4);
+  ASSERT_EQ(one.steps.size(), two.steps.size());
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    EXPECT_NEAR(one.steps[i].loss, two.steps[i].loss, 1e-5) << "step " << i;
+    EXPECT_EQ(one.steps[i].consumed_samples, two.steps[i].consumed_samples);
+  }
+  EXPECT_NEAR(one.steps[0].loss, two.steps[0].loss, 1e-12);
+}
+
+TEST(Determinism, OneSeedOneDigest) {
+  const Layout layout{ScheduleKind::kInterleaved, 4, 2, 4, 2};
+  const RunRecord a = record_of(layout, Precision::kFp16, 3);
+  const RunRecord b = record_of(layout, Precision::kFp16, 3);
+  EXPECT_EQ(a.digest(), b.digest());
+  EXPECT_EQ(serialize_record(a), serialize_record(b));
+}
+
+TEST(Determinism, AnotherSeedAnotherDigest) {
+  RunConfig config = test::small_config({});
+  config.train.iterations = 1;
+  const std::unique_ptr<Trainer> a = test::make_trainer(config);
+  config.train.seed = 99;
+  const std::unique_ptr<Trainer> b = test::make_trainer(config);
+  ASSERT_TRUE(a->run());
+  ASSERT_TRUE(b->run());
+  EXPECT_NE(a->record().digest(), b->record().digest());
+}
+
+TEST(Training, ReachesLessThanTheUnigramEntropyInALittleWhile) {
+  RunConfig config = test::small_config({ScheduleKind::kInterleaved, 4, 2, 4, 1}, Precision::kFp16);
+  config.train.iterations = 80;
+  config.train.micro_batch_size = 4;
+  config.optimizer.lr = 1e-2;
+  const std::unique_ptr<Trainer> trainer = test::make_trainer(config);
+  const Result<TrainOutcome> outcome = trainer->run();
+  ASSERT_TRUE(outcome) << outcome.error().text();
+  const Baselines base = text_baselines(trainer->text()->training_part(), trainer->text()->held_out());
+  EXPECT_LT(outcome->validation_loss, base.unigram);
+  EXPECT_LT(base.bigram, base.unigram);
+}
+
+}  // namespace
+}  // namespace plumbline
