@@ -1,6 +1,7 @@
-// How fast the checker proves a Program: from the Program in memory to the complete Verdict (link included), beside a bare
-// max-plus recurrence over as many 8-byte records in the same process, which is about what one visit an operation costs at
-// least. Rounds alternate between the two, so that a noisy machine disturbs both alike.
+// How fast the checker proves a Program: from the Program in memory to the complete Verdict (link included),
+// beside a bare max-plus recurrence over as many 8-byte records in the same process, which is about what one
+// visit an operation costs at least. Rounds alternate between the two, so that a noisy machine disturbs both
+// alike.
 #include <algorithm>
 #include <cstdint>
 #include <ctime>
@@ -61,7 +62,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void check_rate(benchmark::State& state, ScheduleKind kind, int pp, int chunks, int microbatches, StepTail tail) {
+void check_rate(benchmark::State& state, ScheduleKind kind, int pp, int chunks, int microbatches,
+                StepTail tail) {
   const RunConfig config = config_of(kind, pp, chunks, microbatches);
   LowerOptions lowering;
   lowering.tail = tail;
@@ -99,11 +101,14 @@ void check_rate(benchmark::State& state, ScheduleKind kind, int pp, int chunks, 
 }
 
 BENCHMARK_CAPTURE(check_rate, 1f1b_64x1024, ScheduleKind::kOneFOneB, 64, 1, 1024, StepTail::kTrain)
-    ->Iterations(1)->Unit(benchmark::kMillisecond);
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(check_rate, 1f1b_512x1024, ScheduleKind::kOneFOneB, 512, 1, 1024, StepTail::kTrain)
-    ->Iterations(1)->Unit(benchmark::kMillisecond);
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(check_rate, interleaved_8x4x512, ScheduleKind::kInterleaved, 8, 4, 512, StepTail::kTrain)
-    ->Iterations(1)->Unit(benchmark::kMillisecond);
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace plumbline

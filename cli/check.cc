@@ -1,4 +1,6 @@
 // `check`: proves that a configuration, a schedule or a Program cannot hang, drop, swap or double anything.
+#include "sim/verify/check.h"
+
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -10,7 +12,6 @@
 #include "cli/verdict_output.h"
 #include "engine/base/units.h"
 #include "engine/program/link.h"
-#include "sim/verify/check.h"
 
 namespace plumbline::cli {
 namespace {
@@ -59,14 +60,15 @@ Run build(CLI::App& app) {
   return [=]() -> int { return check(*options, *input, *arguments); };
 }
 
-const RegisterCommand kCommand({.name = "check",
-                                .summary = "prove that a schedule cannot hang, drop, swap or double anything",
-                                .usage = "[CONFIG | SCHEDULE.csv | PROGRAM.txt | -] [flags]",
-                                .examples = {{"plumbline check --pp 8 --microbatches 64", "1F1B on 8 ranks, the whole training step"},
-                                             {"plumbline check schedule.csv --comm-map pair", "rows of actions, as torch dumps them"},
-                                             {"plumbline check hang.csv --fragment", "part of a step"},
-                                             {"plumbline lower run.toml | plumbline check -", "a Program text"}},
-                                .build = build});
+const RegisterCommand kCommand(
+    {.name = "check",
+     .summary = "prove that a schedule cannot hang, drop, swap or double anything",
+     .usage = "[CONFIG | SCHEDULE.csv | PROGRAM.txt | -] [flags]",
+     .examples = {{"plumbline check --pp 8 --microbatches 64", "1F1B on 8 ranks, the whole training step"},
+                  {"plumbline check schedule.csv --comm-map pair", "rows of actions, as torch dumps them"},
+                  {"plumbline check hang.csv --fragment", "part of a step"},
+                  {"plumbline lower run.toml | plumbline check -", "a Program text"}},
+     .build = build});
 
 }  // namespace
 }  // namespace plumbline::cli

@@ -1,8 +1,8 @@
 #include "cli/input.h"
 
 #include <algorithm>
-#include <iterator>
 #include <iostream>
+#include <iterator>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -47,8 +47,10 @@ Finding structure_finding(const ScheduleFinding& fault, const Schedule& schedule
   OperationRef where;
   where.rank = fault.rank;
   const auto position = static_cast<std::size_t>(std::max(fault.position, 0));
-  const bool known = fault.rank >= 0 && fault.rank < schedule.ranks && position < schedule.row(fault.rank).size();
-  where.text = known ? print_action(schedule.row(fault.rank)[position]) : fmt::format("the row of rank {}", fault.rank);
+  const bool known =
+      fault.rank >= 0 && fault.rank < schedule.ranks && position < schedule.row(fault.rank).size();
+  where.text = known ? print_action(schedule.row(fault.rank)[position])
+                     : fmt::format("the row of rank {}", fault.rank);
   if (known) where.microbatch = schedule.row(fault.rank)[position].microbatch;
   finding.operations.push_back(std::move(where));
   return finding;
@@ -77,11 +79,15 @@ Status lower_into(const Schedule& schedule, const InputOptions& options, bool pi
   return {};
 }
 
-// The number of ranks, chunks and microbatches comes from the rows unless the command line says something else.
+// The number of ranks, chunks and microbatches comes from the rows unless the command line says something
+// else.
 void shape_from(const Schedule& schedule, LoadedConfig& loaded) {
   std::size_t chunks = 1;
-  for (int rank = 0; rank < schedule.ranks; ++rank) chunks = std::max(chunks, schedule.stages_of_rank(rank).size());
-  const auto given = [&](const char* option) { return loaded.origins.of(option).layer == Layer::kCommandLine; };
+  for (int rank = 0; rank < schedule.ranks; ++rank)
+    chunks = std::max(chunks, schedule.stages_of_rank(rank).size());
+  const auto given = [&](const char* option) {
+    return loaded.origins.of(option).layer == Layer::kCommandLine;
+  };
   RunConfig& config = loaded.config;
   config.schedule.kind = ScheduleKind::kCsv;
   if (!given("parallel.pp")) config.parallel.pp = schedule.ranks;
@@ -90,7 +96,8 @@ void shape_from(const Schedule& schedule, LoadedConfig& loaded) {
   config.schedule.global_batch_size = 0;
 }
 
-Status read_csv(const std::string& text, std::vector<std::string> rest, const InputOptions& options, Purpose purpose, Input& input) {
+Status read_csv(const std::string& text, std::vector<std::string> rest, const InputOptions& options,
+                Purpose purpose, Input& input) {
   const Result<Schedule> schedule = parse_schedule_csv(text, input.name, {options.fragment});
   if (!schedule) return tl::unexpected(schedule.error());
   rest.insert(rest.end(), {"--schedule", "csv", "--schedule-csv", input.name});
@@ -103,7 +110,8 @@ Status read_csv(const std::string& text, std::vector<std::string> rest, const In
   return lower_into(*schedule, options, true, input);
 }
 
-Status read_program(const std::string& text, const std::vector<std::string>& rest, const InputOptions& options, Purpose purpose, Input& input) {
+Status read_program(const std::string& text, const std::vector<std::string>& rest,
+                    const InputOptions& options, Purpose purpose, Input& input) {
   Result<ValidConfig> valid = load_arguments(rest, purpose);
   if (!valid) return tl::unexpected(valid.error());
   input.config = std::move(valid->config);
@@ -114,7 +122,8 @@ Status read_program(const std::string& text, const std::vector<std::string>& res
   return {};
 }
 
-Status read_config(const std::vector<std::string>& arguments, const InputOptions& options, Purpose purpose, Input& input) {
+Status read_config(const std::vector<std::string>& arguments, const InputOptions& options, Purpose purpose,
+                   Input& input) {
   Result<ValidConfig> valid = load_arguments(arguments, purpose);
   if (!valid) return tl::unexpected(valid.error());
   input.config = std::move(valid->config);
@@ -127,7 +136,8 @@ Status read_config(const std::vector<std::string>& arguments, const InputOptions
 
 std::shared_ptr<InputOptions> add_input_options(CLI::App& app) {
   auto options = std::make_shared<InputOptions>();
-  app.add_flag("--fragment", options->fragment, "part of a step: computations that are not listed count as done");
+  app.add_flag("--fragment", options->fragment,
+               "part of a step: computations that are not listed count as done");
   app.add_flag("--pipeline-only", options->pipeline_only, "leave out gradient reduction and optimizer");
   return options;
 }
@@ -155,11 +165,16 @@ Result<Input> load_input(const ConfigArguments& arguments, const InputOptions& o
   std::vector<std::string> rest = all;
   rest.erase(std::find(rest.rbegin(), rest.rend(), input.name).base() - 1);
   switch (input.kind) {
-    case InputKind::kProgram: PL_TRY(read_program(*text, rest, options, purpose, input)); break;
-    case InputKind::kCsv: PL_TRY(read_csv(*text, rest, options, purpose, input)); break;
+    case InputKind::kProgram:
+      PL_TRY(read_program(*text, rest, options, purpose, input));
+      break;
+    case InputKind::kCsv:
+      PL_TRY(read_csv(*text, rest, options, purpose, input));
+      break;
     case InputKind::kConfig:
       if (input.name == "-") {
-        return fail(ErrorCode::kUnsupported, "standard input is neither a schedule CSV nor a Program; give a configuration as a file");
+        return fail(ErrorCode::kUnsupported,
+                    "standard input is neither a schedule CSV nor a Program; give a configuration as a file");
       }
       PL_TRY(read_config(all, options, purpose, input));
   }

@@ -1,5 +1,5 @@
-// What check, sim and show take as their subject: a configuration, a schedule's CSV, a Program text, or "-" for either of
-// the last two from standard input. Which one it is, is told by the content.
+// What check, sim and show take as their subject: a configuration, a schedule's CSV, a Program text, or "-"
+// for either of the last two from standard input. Which one it is, is told by the content.
 #pragma once
 
 #include <cstdint>

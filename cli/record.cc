@@ -33,11 +33,16 @@ void header_json(const RunRecord& record, JsonWriter& json) {
 }
 
 void step_json(const StepRow& step, JsonWriter& json) {
-  json.begin_object().field("step", step.step).field("iteration", step.iteration).field("evaluation", step.evaluation);
+  json.begin_object()
+      .field("step", step.step)
+      .field("iteration", step.iteration)
+      .field("evaluation", step.evaluation);
   json.field("skipped", step.skipped).field("loss", step.loss).field("scale", step.scale);
   json.field("scale_after", step.scale_after).field("grad_norm", step.grad_norm).field("lr", step.lr);
   json.field("consumed_samples", step.consumed_samples).field("params_digest", hex64(step.params_digest));
-  json.field("optimizer_digest", hex64(step.optimizer_digest)).field("begin", step.begin).field("end", step.end);
+  json.field("optimizer_digest", hex64(step.optimizer_digest))
+      .field("begin", step.begin)
+      .field("end", step.end);
   json.end_object();
 }
 
@@ -69,10 +74,12 @@ void print_steps(const RunRecord& record) {
   Table table{{"step", "iter", "kind", "loss", "scale", "grad norm", "lr", "time", "parameters"}, {}};
   for (const StepRow& step : record.steps) {
     table.rows.push_back({std::to_string(step.step), std::to_string(step.iteration),
-                          step.evaluation ? "eval" : step.skipped ? "skipped" : "train",
+                          step.evaluation ? "eval"
+                          : step.skipped  ? "skipped"
+                                          : "train",
                           number_or_dash(step.loss, !std::isnan(step.loss)), fmt::format("{:g}", step.scale),
-                          number_or_dash(step.grad_norm, step.grad_norm >= 0.0), fmt::format("{:.4g}", step.lr),
-                          format_duration(step.end - step.begin),
+                          number_or_dash(step.grad_norm, step.grad_norm >= 0.0),
+                          fmt::format("{:.4g}", step.lr), format_duration(step.end - step.begin),
                           step.params_digest == 0 ? "-" : hex64(step.params_digest)});
   }
   print(layout(table, 200));
@@ -80,19 +87,24 @@ void print_steps(const RunRecord& record) {
 
 void print_events(const RunRecord& record) {
   Table table{{"step", "rank", "stream", "what", "mb", "peer", "start ns", "ready ns", "end ns"}, {}};
-  const auto or_dash = [](std::int32_t value) { return value < 0 ? std::string("-") : std::to_string(value); };
+  const auto or_dash = [](std::int32_t value) {
+    return value < 0 ? std::string("-") : std::to_string(value);
+  };
   for (const RunEvent& event : record.events) {
-    table.rows.push_back({std::to_string(event.step), std::to_string(event.rank), record.streams[event.stream],
-                          record.labels[event.label].name, or_dash(event.microbatch), or_dash(event.peer),
-                          std::to_string(event.start), std::to_string(event.ready), std::to_string(event.end)});
+    table.rows.push_back({std::to_string(event.step), std::to_string(event.rank),
+                          record.streams[event.stream], record.labels[event.label].name,
+                          or_dash(event.microbatch), or_dash(event.peer), std::to_string(event.start),
+                          std::to_string(event.ready), std::to_string(event.end)});
   }
   print(layout(table, 200));
 }
 
 void print_text(const RunRecord& record, bool events) {
   print_line(fmt::format("{} by {} on {}", record.schedule, record.producer, record.backend));
-  print_line(fmt::format("{} ranks, {} stages, {} microbatches; seed {}", record.ranks, record.stages, record.microbatches, record.seed));
-  print_line(fmt::format("{} steps, {} events, {} memory points", record.steps.size(), record.events.size(), record.memory.size()));
+  print_line(fmt::format("{} ranks, {} stages, {} microbatches; seed {}", record.ranks, record.stages,
+                         record.microbatches, record.seed));
+  print_line(fmt::format("{} steps, {} events, {} memory points", record.steps.size(), record.events.size(),
+                         record.memory.size()));
   if (!record.command.empty()) print_line("command " + record.command);
   print_line(fmt::format("program {}  digest {}", hex64(record.program_digest), hex64(record.digest())));
   if (!record.verdict_json.empty()) print_line("did not complete; 'plumbline report' shows why");
@@ -129,7 +141,8 @@ const RegisterCommand kCommand({.name = "record",
                                 .summary = "show what a run's record holds",
                                 .usage = "dump FILE... [--events] [--json]",
                                 .examples = {{"plumbline record dump run.plmb", "header and steps"},
-                                             {"plumbline record dump run.plmb --events --json", "everything"}},
+                                             {"plumbline record dump run.plmb --events --json",
+                                              "everything"}},
                                 .build = build});
 
 }  // namespace

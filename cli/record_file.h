@@ -11,7 +11,8 @@ namespace plumbline::cli {
 // True when the file begins like a record. False as well when it cannot be read.
 bool is_record_file(const std::string& path);
 
-// A record that was cut off is read up to its last whole step, with a warning. Several files are the parts of one run.
+// A record that was cut off is read up to its last whole step, with a warning. Several files are the parts of
+// one run.
 Result<RunRecord> read_record(const std::vector<std::string>& paths);
 
 }  // namespace plumbline::cli

@@ -47,7 +47,8 @@ Result<std::optional<Verdict>> verdict_for(const Options& options, const RunReco
 }
 
 // The wait-for graph where there is a deadlock, else what the step's operations depend on.
-Result<std::string> graph(const Options& options, const RunRecord& record, const std::optional<Verdict>& verdict) {
+Result<std::string> graph(const Options& options, const RunRecord& record,
+                          const std::optional<Verdict>& verdict) {
   if (verdict && options.step < 0) {
     for (const ModeVerdict& mode : verdict->modes) {
       for (const Finding& finding : mode.findings) {
@@ -88,7 +89,8 @@ Status write_reports(const Options& options) {
 
 int run(const Options& options) {
   if (options.html.empty() && options.svg.empty() && options.dot.empty()) {
-    return report(Error{ErrorCode::kUsage, "say what to write: -o report.html, --svg FILE or --dot FILE", {}});
+    return report(
+        Error{ErrorCode::kUsage, "say what to write: -o report.html, --svg FILE or --dot FILE", {}});
   }
   const Status written = write_reports(options);
   return written ? kExitHolds : report(written.error());
@@ -99,7 +101,9 @@ Run build(CLI::App& app) {
   app.add_option("run", options->runs, "the record, or the records of a run's ranks")->required();
   app.add_option("-o,--out", options->html, "HTML page, complete in one file");
   app.add_option("--svg", options->svg, "timeline of one step as SVG");
-  app.add_option("--dot", options->dot, "wait-for graph of a deadlock, else dependencies of one step; as DOT, or laid out if FILE ends in .svg");
+  app.add_option("--dot", options->dot,
+                 "wait-for graph of a deadlock, else dependencies of one step; as DOT, or laid out if FILE "
+                 "ends in .svg");
   app.add_option("--step", options->step, "step for --svg and --dot (a typical one)");
   app.add_option("--ranks", options->rows, "ranks for --svg, as 4-7");
   app.add_option("--title", options->title, "title of page and picture");
@@ -107,13 +111,14 @@ Run build(CLI::App& app) {
   return [=]() -> int { return run(*options); };
 }
 
-const RegisterCommand kCommand({.name = "report",
-                                .summary = "make a page, a picture or a graph of a run's record",
-                                .usage = "RUN... -o report.html [--svg FILE] [--dot FILE]",
-                                .examples = {{"plumbline report run.plmb -o report.html", "timeline, bubbles, memory, curves"},
-                                             {"plumbline report run.plmb --svg timeline.svg --ranks 0-3", "for a paper"},
-                                             {"plumbline report hang.plmb --dot hang.svg", "who waits for whom"}},
-                                .build = build});
+const RegisterCommand kCommand(
+    {.name = "report",
+     .summary = "make a page, a picture or a graph of a run's record",
+     .usage = "RUN... -o report.html [--svg FILE] [--dot FILE]",
+     .examples = {{"plumbline report run.plmb -o report.html", "timeline, bubbles, memory, curves"},
+                  {"plumbline report run.plmb --svg timeline.svg --ranks 0-3", "for a paper"},
+                  {"plumbline report hang.plmb --dot hang.svg", "who waits for whom"}},
+     .build = build});
 
 }  // namespace
 }  // namespace plumbline::cli

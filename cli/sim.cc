@@ -25,7 +25,9 @@ struct Options {
   std::string out;
 };
 
-Status save(const RunRecord& record, const std::string& path) { return write_file(path, serialize_record(record)); }
+Status save(const RunRecord& record, const std::string& path) {
+  return write_file(path, serialize_record(record));
+}
 
 void print_times(const RunRecord& record) {
   const Analysis analysis = analyze(record);
@@ -48,14 +50,18 @@ std::string as_json(const SimOutcome& outcome, const std::string& path) {
   if (!analysis.steps.empty()) {
     const StepTime& time = analysis.steps[static_cast<std::size_t>(analysis.typical)].time;
     json.field("step_time_ns", time.step_time).field("makespan_ns", time.window);
-    json.field("bubble_makespan", time.bubble_makespan()).field("bubble_stage_time", time.bubble_stage_time());
+    json.field("bubble_makespan", time.bubble_makespan())
+        .field("bubble_stage_time", time.bubble_stage_time());
   }
   json.field("digest", hex64(outcome.record.digest()));
   if (!path.empty()) json.field("record", path);
   json.key("findings").begin_array();
   const auto list = [&](const std::vector<Finding>& findings) {
     for (const Finding& finding : findings) {
-      json.begin_object().field("kind", finding_kind_name(finding.kind)).field("why", finding.why).end_object();
+      json.begin_object()
+          .field("kind", finding_kind_name(finding.kind))
+          .field("why", finding.why)
+          .end_object();
     }
   };
   list(outcome.verdict.findings);
@@ -64,7 +70,8 @@ std::string as_json(const SimOutcome& outcome, const std::string& path) {
 }
 
 int simulate(const Options& options, const InputOptions& input_options, const ConfigArguments& arguments) {
-  if (options.steps < 1) return report(Error{ErrorCode::kUsage, fmt::format("--steps {} must be at least 1", options.steps), {}});
+  if (options.steps < 1)
+    return report(Error{ErrorCode::kUsage, fmt::format("--steps {} must be at least 1", options.steps), {}});
   const Result<Input> input = load_input(arguments, input_options, Purpose::kSim);
   if (!input) return report(input.error());
   if (!input->program) {
@@ -100,13 +107,14 @@ Run build(CLI::App& app) {
   return [=]() -> int { return simulate(*options, *input, *arguments); };
 }
 
-const RegisterCommand kCommand({.name = "sim",
-                                .summary = "execute a schedule in virtual time, without tensors",
-                                .usage = "[CONFIG | SCHEDULE.csv | PROGRAM.txt | -] [-o RUN] [flags]",
-                                .examples = {{"plumbline sim --pp 4 -m 8 -o run.plmb", "times, and a record for 'report'"},
-                                             {"plumbline sim run.toml --slow rank=3:1.2", "what if one rank were slower"},
-                                             {"plumbline sim run.toml --link 0-1:10GB/s", "or one link"}},
-                                .build = build});
+const RegisterCommand kCommand(
+    {.name = "sim",
+     .summary = "execute a schedule in virtual time, without tensors",
+     .usage = "[CONFIG | SCHEDULE.csv | PROGRAM.txt | -] [-o RUN] [flags]",
+     .examples = {{"plumbline sim --pp 4 -m 8 -o run.plmb", "times, and a record for 'report'"},
+                  {"plumbline sim run.toml --slow rank=3:1.2", "what if one rank were slower"},
+                  {"plumbline sim run.toml --link 0-1:10GB/s", "or one link"}},
+     .build = build});
 
 }  // namespace
 }  // namespace plumbline::cli

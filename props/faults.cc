@@ -22,11 +22,16 @@ class Injector {
 
   std::optional<Fault> run(FaultKind kind) {
     switch (kind) {
-      case FaultKind::kDrop: return drop();
-      case FaultKind::kDuplicate: return duplicate();
-      case FaultKind::kSwap: return swap();
-      case FaultKind::kWrongPeer: return wrong_peer();
-      case FaultKind::kWrongRank: return wrong_rank();
+      case FaultKind::kDrop:
+        return drop();
+      case FaultKind::kDuplicate:
+        return duplicate();
+      case FaultKind::kSwap:
+        return swap();
+      case FaultKind::kWrongPeer:
+        return wrong_peer();
+      case FaultKind::kWrongRank:
+        return wrong_rank();
     }
     return std::nullopt;
   }
@@ -58,14 +63,20 @@ class Injector {
   }
 
   bool is_computation(Item item) const {
-    return item_op(item) == ItemOp::kLaunch && program_.kernels[item_ref(item)].kind <= KernelKind::kWeightGrad;
+    return item_op(item) == ItemOp::kLaunch &&
+           program_.kernels[item_ref(item)].kind <= KernelKind::kWeightGrad;
   }
-  bool is_message(Item item) const { return item_op(item) == ItemOp::kOp && is_p2p(program_.endpoints[item_ref(item)].kind); }
+  bool is_message(Item item) const {
+    return item_op(item) == ItemOp::kOp && is_p2p(program_.endpoints[item_ref(item)].kind);
+  }
   bool is_operation(Item item) const { return item_op(item) == ItemOp::kOp || is_computation(item); }
 
   Fault fault(FaultKind kind, const Site& site) const {
     const auto rank = static_cast<Rank>(site.thread);
-    return {kind, {}, fmt::format("{} of {} on rank {}", fault_kind_name(kind), describe_item(program_, rank, program_.items[site.item]), rank)};
+    return {kind,
+            {},
+            fmt::format("{} of {} on rank {}", fault_kind_name(kind),
+                        describe_item(program_, rank, program_.items[site.item]), rank)};
   }
 
   void insert(std::uint32_t before, std::size_t thread, Item item) {
@@ -213,11 +224,16 @@ class Injector {
 
 std::string_view fault_kind_name(FaultKind kind) {
   switch (kind) {
-    case FaultKind::kDrop: return "drop";
-    case FaultKind::kDuplicate: return "duplicate";
-    case FaultKind::kSwap: return "swap";
-    case FaultKind::kWrongPeer: return "wrong peer";
-    case FaultKind::kWrongRank: return "wrong rank";
+    case FaultKind::kDrop:
+      return "drop";
+    case FaultKind::kDuplicate:
+      return "duplicate";
+    case FaultKind::kSwap:
+      return "swap";
+    case FaultKind::kWrongPeer:
+      return "wrong peer";
+    case FaultKind::kWrongRank:
+      return "wrong rank";
   }
   return "?";
 }

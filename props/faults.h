@@ -27,9 +27,9 @@ struct Fault {
   std::string what;  // "drop of 2SEND_F5 to rank 3 on rank 2"
 };
 
-// The fault that `seed` picks among those of this kind that the Program allows; nothing when it allows none (a swap needs
-// two messages of one direction). Operations are computations, sends, receives and collectives. The result is a valid
-// Program, and it is never the same Program under another name.
+// The fault that `seed` picks among those of this kind that the Program allows; nothing when it allows none
+// (a swap needs two messages of one direction). Operations are computations, sends, receives and collectives.
+// The result is a valid Program, and it is never the same Program under another name.
 std::optional<Fault> inject(const Program& program, FaultKind kind, std::uint64_t seed);
 
 }  // namespace plumbline::props

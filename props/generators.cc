@@ -25,11 +25,13 @@ class Draw {
 };
 
 void draw_schedule(Draw& draw, const ConfigLimits& limits, RunConfig& config) {
-  constexpr ScheduleKind kKinds[] = {ScheduleKind::kGpipe, ScheduleKind::kOneFOneB, ScheduleKind::kInterleaved,
-                                     ScheduleKind::kInterleaved2022, ScheduleKind::kForwardOnly};
+  constexpr ScheduleKind kKinds[] = {ScheduleKind::kGpipe, ScheduleKind::kOneFOneB,
+                                     ScheduleKind::kInterleaved, ScheduleKind::kInterleaved2022,
+                                     ScheduleKind::kForwardOnly};
   ScheduleConfig& schedule = config.schedule;
   schedule.kind = kKinds[draw.between(0, 4)];
-  const bool interleaved = schedule.kind == ScheduleKind::kInterleaved || schedule.kind == ScheduleKind::kInterleaved2022;
+  const bool interleaved =
+      schedule.kind == ScheduleKind::kInterleaved || schedule.kind == ScheduleKind::kInterleaved2022;
   const int pp = draw.between(interleaved ? 2 : 1, std::max(limits.ranks, 2));
   config.parallel.pp = pp;
   config.parallel.dp = draw.between(1, limits.replicas);
@@ -50,7 +52,8 @@ RunConfig random_config(std::uint64_t seed, const ConfigLimits& limits) {
   draw_schedule(draw, limits, config);
   config.model.layers = config.stages();
   config.train.precision = draw.coin() ? Precision::kFp16 : Precision::kFp32;
-  for (auto* costs : {&config.time.forward, &config.time.backward, &config.time.input_grad, &config.time.weight_grad}) {
+  for (auto* costs :
+       {&config.time.forward, &config.time.backward, &config.time.input_grad, &config.time.weight_grad}) {
     *costs = {draw.between(1, 4) * Nanoseconds{100'000}};
   }
   const Validation checked = validate_all(config, {}, Purpose::kCheck);
@@ -59,10 +62,12 @@ RunConfig random_config(std::uint64_t seed, const ConfigLimits& limits) {
 }
 
 std::string config_words(const RunConfig& config) {
-  constexpr const char* kKinds[] = {"gpipe", "1f1b", "interleaved", "interleaved-2022", "forward-only", "csv"};
+  constexpr const char* kKinds[] = {"gpipe",        "1f1b", "interleaved", "interleaved-2022",
+                                    "forward-only", "csv"};
   constexpr const char* kMaps[] = {"one", "pair", "direction", "megatron"};
-  return fmt::format("{} pp={} vp={} m={} dp={} p2p={} map={} {}", kKinds[static_cast<int>(config.schedule.kind)],
-                     config.parallel.pp, config.schedule.chunks, config.schedule.microbatches, config.parallel.dp,
+  return fmt::format("{} pp={} vp={} m={} dp={} p2p={} map={} {}",
+                     kKinds[static_cast<int>(config.schedule.kind)], config.parallel.pp,
+                     config.schedule.chunks, config.schedule.microbatches, config.parallel.dp,
                      config.schedule.p2p == P2pStyle::kBatched ? "batched" : "separate",
                      kMaps[static_cast<int>(config.schedule.comm_map)],
                      config.train.precision == Precision::kFp16 ? "fp16" : "fp32");

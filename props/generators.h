@@ -1,5 +1,5 @@
-// Random configurations from one 64-bit seed. Drawing a seed and deriving everything from it costs a thousandth of drawing
-// element by element; a failing seed is the reproduction.
+// Random configurations from one 64-bit seed. Drawing a seed and deriving everything from it costs a
+// thousandth of drawing element by element; a failing seed is the reproduction.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct ConfigLimits {
   int replicas = 2;
 };
 
-// A valid configuration: schedule kind, pp, chunks, microbatches, group size, dp, p2p style, communicator map, precision,
-// costs. It passes validate().
+// A valid configuration: schedule kind, pp, chunks, microbatches, group size, dp, p2p style, communicator
+// map, precision, costs. It passes validate().
 RunConfig random_config(std::uint64_t seed, const ConfigLimits& limits = {});
 
 // "1f1b pp=4 m=8 dp=2 separate pair", for messages.

@@ -49,10 +49,12 @@ class Components {
 
 }  // namespace
 
-std::vector<Finding> check_agreement(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of) {
+std::vector<Finding> check_agreement(const CheckWorld& world,
+                                     const std::vector<const RangeFacts*>& facts_of) {
   std::vector<Finding> findings;
   Components components(world, facts_of);
-  std::map<std::uint32_t, std::map<std::uint32_t, std::uint32_t>> counted;  // communicator -> component -> members
+  std::map<std::uint32_t, std::map<std::uint32_t, std::uint32_t>>
+      counted;  // communicator -> component -> members
   for (std::uint32_t t = 0; t < world.threads(); ++t) {
     const std::uint32_t connected = components.size(t);
     if (connected < 2) continue;
@@ -64,18 +66,21 @@ std::vector<Finding> check_agreement(const CheckWorld& world, const std::vector<
         if (item_op(writer) == ItemOp::kOp) {
           const Port& port = world.port(t, item_ref(writer));
           auto [members, fresh] = counted.try_emplace(port.communicator);
-          for (std::uint32_t m = world.member_base[port.communicator]; fresh && m < world.member_base[port.communicator + 1]; ++m) {
+          for (std::uint32_t m = world.member_base[port.communicator];
+               fresh && m < world.member_base[port.communicator + 1]; ++m) {
             ++members->second[components.root(world.member_thread[m])];
           }
-          if (port.kind == EndpointKind::kAllReduce && members->second[components.root(t)] == connected) continue;
+          if (port.kind == EndpointKind::kAllReduce && members->second[components.root(t)] == connected)
+            continue;
         }
       }
       Finding finding;
       finding.kind = FindingKind::kDecideUnagreed;
       finding.operations.push_back(world.operation(t, decision.item));
       if (decision.writer != kNone32) finding.operations.push_back(world.operation(t, decision.writer));
-      finding.why = fmt::format("{} ranks communicate depending on this decision of rank {}, but it is not reduced over them: {}",
-                                connected, t, instead);
+      finding.why = fmt::format(
+          "{} ranks communicate depending on this decision of rank {}, but it is not reduced over them: {}",
+          connected, t, instead);
       findings.push_back(std::move(finding));
       break;
     }

@@ -1,6 +1,6 @@
-// Agreement: ranks that communicate with each other inside an arm of a decision must have taken it together. A decision is
-// agreed when its variable was last written by an all-reduce over a communicator that holds every rank which the operations
-// inside the arms connect, directly or through others, to the deciding one.
+// Agreement: ranks that communicate with each other inside an arm of a decision must have taken it together.
+// A decision is agreed when its variable was last written by an all-reduce over a communicator that holds
+// every rank which the operations inside the arms connect, directly or through others, to the deciding one.
 #pragma once
 
 #include <vector>

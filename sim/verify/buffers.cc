@@ -40,7 +40,9 @@ std::string Buffers::slot_name(std::uint32_t slot_class, int microbatch) const {
 
 void Buffers::add(FindingKind kind, std::uint32_t culprit, std::uint32_t other, std::string why) {
   // A use that frees meets the same slot twice, and both arms meet the same end.
-  const auto is_same = [&](const Finding& f) { return f.kind == kind && f.why == why && f.operations.front().item == static_cast<std::int64_t>(culprit); };
+  const auto is_same = [&](const Finding& f) {
+    return f.kind == kind && f.why == why && f.operations.front().item == static_cast<std::int64_t>(culprit);
+  };
   if (std::any_of(findings_.begin(), findings_.end(), is_same)) return;
   if (++count_of_kind_[static_cast<std::size_t>(kind)] > kMostOfAKind) return;
   Finding finding;
@@ -84,7 +86,8 @@ void Buffers::keep_reader(SlotState& slot, std::uint32_t index) {
   slot.more_readers = true;
 }
 
-void Buffers::overwrite(SlotState& slot, std::uint32_t index, std::uint32_t slot_class, int microbatch, Use use) {
+void Buffers::overwrite(SlotState& slot, std::uint32_t index, std::uint32_t slot_class, int microbatch,
+                        Use use) {
   if (slot.phase == SlotPhase::kAssumed) {
     const std::uint32_t reader = slot.reader == 0 ? kNone32 : slot.reader - 1;
     add(FindingKind::kReadUnwritten, reader == kNone32 ? use.item : reader, use.item,
@@ -102,8 +105,8 @@ void Buffers::overwrite(SlotState& slot, std::uint32_t index, std::uint32_t slot
 }
 
 // All uses of the slot so far must be over when `use` begins.
-void Buffers::check_users(const SlotState& slot, std::uint32_t index, std::uint32_t slot_class, int microbatch, Use use,
-                          const char* verb) {
+void Buffers::check_users(const SlotState& slot, std::uint32_t index, std::uint32_t slot_class,
+                          int microbatch, Use use, const char* verb) {
   const auto check = [&](std::uint32_t user, int stream) {
     if (user == 0 || user == use.item + 1 || clocks_->ordered(use.stream, stream, user)) return;
     add(FindingKind::kFreeInUse, use.item, user - 1,

@@ -1,5 +1,6 @@
-// Buffers: the life of slots on one rank in host order, checked against what the streams know of each other, and the memory
-// they take. Two uses are ordered when one's stream (or the host, for everything it enqueues later) waits for the other's.
+// Buffers: the life of slots on one rank in host order, checked against what the streams know of each other,
+// and the memory they take. Two uses are ordered when one's stream (or the host, for everything it enqueues
+// later) waits for the other's.
 #pragma once
 
 #include <array>
@@ -41,8 +42,10 @@ class Buffers {
     const std::uint32_t index = slots_->index(slot_class, microbatch);
     SlotState& slot = slots_->state(index);
     if (slot.phase != SlotPhase::kLive && !missing(slot, slot_class, microbatch, use)) return;
-    if (!clocks_->ordered(use.stream, slot.writer_stream, slot.writer)) unordered_read(slot, slot_class, microbatch, use);
-    if (slot.reader != 0 && !clocks_->ordered(use.stream, slot.reader_stream, slot.reader)) keep_reader(slot, index);
+    if (!clocks_->ordered(use.stream, slot.writer_stream, slot.writer))
+      unordered_read(slot, slot_class, microbatch, use);
+    if (slot.reader != 0 && !clocks_->ordered(use.stream, slot.reader_stream, slot.reader))
+      keep_reader(slot, index);
     slot.reader = use.item + 1;
     slot.reader_stream = static_cast<std::uint8_t>(use.stream);
   }
@@ -63,7 +66,8 @@ class Buffers {
   void update(std::uint32_t slot_class, int microbatch, Use use) {
     const std::uint32_t index = slots_->index(slot_class, microbatch);
     SlotState& slot = slots_->state(index);
-    if (slot.phase == SlotPhase::kUnwritten || slot.phase == SlotPhase::kFreed) return;  // reported by the read
+    if (slot.phase == SlotPhase::kUnwritten || slot.phase == SlotPhase::kFreed)
+      return;  // reported by the read
     check_users(slot, index, slot_class, microbatch, use, "changes");
     const SlotPhase phase = slot.phase;
     written(slot, use);
@@ -88,7 +92,9 @@ class Buffers {
     return slot.phase == SlotPhase::kLive || slot.phase == SlotPhase::kAssumed ? &slot : nullptr;
   }
 
-  void report(FindingKind kind, std::uint32_t item, std::string why) { add(kind, item, kNone32, std::move(why)); }
+  void report(FindingKind kind, std::uint32_t item, std::string why) {
+    add(kind, item, kNone32, std::move(why));
+  }
   void report_leaks();  // at the end of an arm
 
   // Live memory is put back; peaks, findings and their limits stay.
@@ -145,8 +151,8 @@ class Buffers {
   void unordered_read(const SlotState& slot, std::uint32_t slot_class, int microbatch, Use use);
   void keep_reader(SlotState& slot, std::uint32_t index);
   void overwrite(SlotState& slot, std::uint32_t index, std::uint32_t slot_class, int microbatch, Use use);
-  void check_users(const SlotState& slot, std::uint32_t index, std::uint32_t slot_class, int microbatch, Use use,
-                   const char* verb);
+  void check_users(const SlotState& slot, std::uint32_t index, std::uint32_t slot_class, int microbatch,
+                   Use use, const char* verb);
   std::string slot_name(std::uint32_t slot_class, int microbatch) const;
   void add(FindingKind kind, std::uint32_t culprit, std::uint32_t other, std::string why);
 

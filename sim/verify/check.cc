@@ -28,7 +28,9 @@ namespace {
 bool same(const Finding& a, const Finding& b) {
   return a.kind == b.kind && a.why == b.why && a.operations.size() == b.operations.size() &&
          std::equal(a.operations.begin(), a.operations.end(), b.operations.begin(),
-                    [](const OperationRef& x, const OperationRef& y) { return x.rank == y.rank && x.item == y.item; });
+                    [](const OperationRef& x, const OperationRef& y) {
+                      return x.rank == y.rank && x.item == y.item;
+                    });
 }
 
 void merge(std::vector<Finding>& into, std::vector<Finding> more) {
@@ -89,8 +91,9 @@ class Check {
 
   static bool same_uses(const RangeFacts& facts) {
     const auto& [yes, no] = facts.first_uses;
-    return std::equal(yes.begin(), yes.end(), no.begin(), no.end(),
-                      [](const FirstUse& a, const FirstUse& b) { return a.item == b.item && a.need == b.need; });
+    return std::equal(yes.begin(), yes.end(), no.begin(), no.end(), [](const FirstUse& a, const FirstUse& b) {
+      return a.item == b.item && a.need == b.need;
+    });
   }
 
   void memory_limit() {
@@ -100,8 +103,8 @@ class Check {
       if (memory.peak <= options_.memory_limit) continue;
       Finding finding;
       finding.kind = FindingKind::kMemoryLimit;
-      finding.operations.push_back(world_.operation(
-          t, memory.peak_item < 0 ? kNone32 : static_cast<std::uint32_t>(memory.peak_item)));
+      finding.operations.push_back(
+          world_.operation(t, memory.peak_item < 0 ? kNone32 : static_cast<std::uint32_t>(memory.peak_item)));
       finding.why = fmt::format("rank {} needs {} at its peak, the limit is {}", t, format_bytes(memory.peak),
                                 format_bytes(options_.memory_limit));
       verdict_.findings.push_back(std::move(finding));
@@ -114,8 +117,8 @@ class Check {
     return Progress(world_, facts_of_, std::move(timing));
   }
 
-  // Arm yes first, so that what is left in `certification_` and `default_` at the end are the times of arm no: the one
-  // without overflow, which simulate() takes too.
+  // Arm yes first, so that what is left in `certification_` and `default_` at the end are the times of arm
+  // no: the one without overflow, which simulate() takes too.
   Status modes() {
     if (!two_arms_) return walk(Arm::kNo, fresh_progress(), started(Arm::kNo));
     if (arms_connect_) {

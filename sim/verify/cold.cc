@@ -97,7 +97,8 @@ void ColdConnect::post(std::uint32_t thread, const Step& step) {
   };
   if (mirrored(step)) {
     MirrorBox& box = boxes_[outgoing(step) * 2 + step.pass];
-    const unsigned content = (step.send != kNone32 ? kSends : 0u) | (step.receive != kNone32 ? kReceives : 0u);
+    const unsigned content =
+        (step.send != kNone32 ? kSends : 0u) | (step.receive != kNone32 ? kReceives : 0u);
     PL_ASSERT(box.posted < box.content.size());  // each direction is set up once
     box.time[box.posted] = now;
     box.content[box.posted++] = static_cast<std::uint8_t>(content);
@@ -135,7 +136,9 @@ void ColdConnect::take_mirrored(std::uint32_t thread, const Step& step) {
   const bool truncated = std::popcount(theirs) != std::popcount(own);
   states_[thread].halted = truncated;
   const std::uint32_t peer = world_->links[outgoing(step)].destination;
-  const auto directions = [](std::uint8_t c) { return c == kSends ? "sends" : c == kReceives ? "receives" : "sends and receives"; };
+  const auto directions = [](std::uint8_t c) {
+    return c == kSends ? "sends" : c == kReceives ? "receives" : "sends and receives";
+  };
   // Each pass and each end would tell the same again.
   std::uint8_t& told = connected_[outgoing(step) & ~1u];
   if ((told & kCrossWireTold) != 0) return;
@@ -143,10 +146,11 @@ void ColdConnect::take_mirrored(std::uint32_t thread, const Step& step) {
   Finding finding;
   finding.kind = FindingKind::kCrossWired;
   finding.operations.push_back(world_->operation(thread, step.item));
-  finding.why = fmt::format("on first use rank {} sets up a connection that {} while rank {} sets up one that {}; in one "
-                            "message both must mirror each other{}",
-                            thread, directions(own), peer, directions(theirs),
-                            truncated ? ", and messages of different length end in an internal error" : "");
+  finding.why = fmt::format(
+      "on first use rank {} sets up a connection that {} while rank {} sets up one that {}; in one "
+      "message both must mirror each other{}",
+      thread, directions(own), peer, directions(theirs),
+      truncated ? ", and messages of different length end in an internal error" : "");
   findings_.push_back(std::move(finding));
 }
 
@@ -208,7 +212,8 @@ bool ColdConnect::enter(std::uint32_t thread, std::uint32_t item, Nanoseconds& h
   state.waited = host;
   work_.push_back(thread);
   run_hosts();
-  if (state.group < state.group_end && groups_[state.group].item == item && groups_[state.group].last_step < state.step) {
+  if (state.group < state.group_end && groups_[state.group].item == item &&
+      groups_[state.group].last_step < state.step) {
     host = std::max(host, groups_[state.group].over);
     ++state.group;
     update_stop(thread);

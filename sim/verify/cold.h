@@ -1,11 +1,12 @@
-// ColdConnect: first use of a (communicator, peer, direction) is a rendezvous of hosts (N2). A host that reaches a group
-// with new directions runs, before the group is enqueued, two passes over the distances 1 .. n-1: it posts a message to the
-// peer it will send to and to the one it will receive from, and waits for one from each. No later host operation happens
-// before. Where both peers are the same rank (half the size away), one message carries both directions, and peers that do
-// not set up mirror images of each other are cross-wired.
+// ColdConnect: first use of a (communicator, peer, direction) is a rendezvous of hosts (N2). A host that
+// reaches a group with new directions runs, before the group is enqueued, two passes over the distances 1 ..
+// n-1: it posts a message to the peer it will send to and to the one it will receive from, and waits for one
+// from each. No later host operation happens before. Where both peers are the same rank (half the size away),
+// one message carries both directions, and peers that do not set up mirror images of each other are
+// cross-wired.
 //
-// In strict host order this is the only thing besides a group that holds a rank up, so it gives every device a position
-// at which it must stop and ask: stop(thread), enter().
+// In strict host order this is the only thing besides a group that holds a rank up, so it gives every device
+// a position at which it must stop and ask: stop(thread), enter().
 #pragma once
 
 #include <array>
@@ -27,23 +28,24 @@ class ColdConnect {
   // Before the first enter(): lets the hosts go as far as they get by themselves.
   void start();
 
-  // The device of `thread` stands before the group at `item`, everything earlier complete, and its host's waits before it
-  // are over at `host`. True: the group may begin, and `host` is when its host has set up its connections. Other threads
-  // whose stop has moved are in changed().
+  // The device of `thread` stands before the group at `item`, everything earlier complete, and its host's
+  // waits before it are over at `host`. True: the group may begin, and `host` is when its host has set up its
+  // connections. Other threads whose stop has moved are in changed().
   bool enter(std::uint32_t thread, std::uint32_t item, Nanoseconds& host);
   const std::vector<std::uint32_t>& changed() const { return changed_; }
 
   // No group at this item or later may begin without enter(); kNone32: no limit.
   std::uint32_t stop(std::uint32_t thread) const { return states_[thread].stop; }
 
-  // Some host connects after a wait that is over before all earlier groups are. When it gets there is then more than one
-  // cursor a rank tells, and virtual times are not exact.
+  // Some host connects after a wait that is over before all earlier groups are. When it gets there is then
+  // more than one cursor a rank tells, and virtual times are not exact.
   bool overtakes() const { return overtakes_; }
 
   struct Blocked {
-    std::uint32_t item = kNone32;      // the operation whose connection is set up; kNone32: the host is not blocked here
-    bool halted = false;               // an internal error has stopped the host for good
-    std::uint32_t need = 0;            // not 0: the host still waits for its device to complete what precedes this item
+    std::uint32_t item =
+        kNone32;          // the operation whose connection is set up; kNone32: the host is not blocked here
+    bool halted = false;  // an internal error has stopped the host for good
+    std::uint32_t need = 0;  // not 0: the host still waits for its device to complete what precedes this item
     std::vector<std::uint32_t> peers;  // threads whose messages are missing
   };
   Blocked blocked(std::uint32_t thread) const;
@@ -53,18 +55,18 @@ class ColdConnect {
  private:
   // One distance of one pass.
   struct Step {
-    std::uint32_t item = 0;          // an operation that needs it
-    std::uint32_t group = 0;         // first item of its group
-    std::uint32_t need = 0;          // for the first step of a group
-    std::uint32_t send = kNone32;    // link set up for sending
+    std::uint32_t item = 0;        // an operation that needs it
+    std::uint32_t group = 0;       // first item of its group
+    std::uint32_t need = 0;        // for the first step of a group
+    std::uint32_t send = kNone32;  // link set up for sending
     std::uint32_t receive = kNone32;
     std::uint8_t pass = 0;
   };
   // A group that sets up connections.
   struct Group {
-    std::uint32_t item = 0;       // its first
+    std::uint32_t item = 0;  // its first
     std::uint32_t last_step = 0;
-    Nanoseconds over = 0;         // when its connections are set up
+    Nanoseconds over = 0;  // when its connections are set up
   };
   struct State {
     std::uint32_t step = 0;  // index into steps_
@@ -96,7 +98,9 @@ class ColdConnect {
   void take_mirrored(std::uint32_t thread, const Step& step);
   void host(std::uint32_t thread);
   void update_stop(std::uint32_t thread);
-  std::uint32_t outgoing(const Step& step) const { return step.send != kNone32 ? step.send : step.receive ^ 1u; }
+  std::uint32_t outgoing(const Step& step) const {
+    return step.send != kNone32 ? step.send : step.receive ^ 1u;
+  }
   bool mirrored(const Step& step) const { return world_->links[outgoing(step)].mirrored; }
   std::size_t note_index(std::uint32_t link, bool from_sender, unsigned pass) const {
     return (static_cast<std::size_t>(link) * 2 + (from_sender ? 1 : 0)) * 2 + pass;
@@ -106,7 +110,8 @@ class ColdConnect {
   std::vector<Step> steps_;
   std::vector<State> states_;
   std::vector<Group> groups_;
-  std::vector<Nanoseconds> notes_;       // one-directional messages by link, side and pass: when posted; below 0: not yet
+  std::vector<Nanoseconds>
+      notes_;  // one-directional messages by link, side and pass: when posted; below 0: not yet
   std::vector<MirrorBox> boxes_;         // by link and pass
   std::vector<std::uint8_t> connected_;  // by link: bit 0 its source has set it up, bit 1 its destination has
   std::vector<std::uint32_t> work_, changed_;

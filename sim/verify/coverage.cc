@@ -10,39 +10,58 @@
 namespace plumbline::verify {
 namespace {
 
-enum Work : std::size_t { kForwards, kBackwards, kInputs, kWeights, kWorks };  // kInputs: the I among kBackwards
+enum Work : std::size_t {
+  kForwards,
+  kBackwards,
+  kInputs,
+  kWeights,
+  kWorks
+};  // kInputs: the I among kBackwards
 constexpr std::array<const char*, kWorks> kNames{"F", "B or I", "I", "W"};
 
 using Tallies = std::array<std::uint64_t, kWorks>;
 
 void add(Tallies& tallies, KernelKind kind, std::uint64_t tally) {
   switch (kind) {
-    case KernelKind::kForward: tallies[kForwards] += tally; return;
-    case KernelKind::kBackward: tallies[kBackwards] += tally; return;
+    case KernelKind::kForward:
+      tallies[kForwards] += tally;
+      return;
+    case KernelKind::kBackward:
+      tallies[kBackwards] += tally;
+      return;
     case KernelKind::kInputGrad:
       tallies[kBackwards] += tally;
       tallies[kInputs] += tally;
       return;
-    case KernelKind::kWeightGrad: tallies[kWeights] += tally; return;
-    default: return;
+    case KernelKind::kWeightGrad:
+      tallies[kWeights] += tally;
+      return;
+    default:
+      return;
   }
 }
 
 bool is_of(Work work, KernelKind kind) {
   switch (work) {
-    case kForwards: return kind == KernelKind::kForward;
-    case kBackwards: return kind == KernelKind::kBackward || kind == KernelKind::kInputGrad;
-    case kInputs: return kind == KernelKind::kInputGrad;
-    default: return kind == KernelKind::kWeightGrad;
+    case kForwards:
+      return kind == KernelKind::kForward;
+    case kBackwards:
+      return kind == KernelKind::kBackward || kind == KernelKind::kInputGrad;
+    case kInputs:
+      return kind == KernelKind::kInputGrad;
+    default:
+      return kind == KernelKind::kWeightGrad;
   }
 }
 
 class Coverage {
  public:
-  Coverage(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of) : world_(world), program_(*world.program) {
+  Coverage(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of)
+      : world_(world), program_(*world.program) {
     for (int m = 0; m < program_.microbatches; ++m) once_ += microbatch_tally(m);
     // A Program whose table knows no computation is about communication only.
-    any_ = std::any_of(program_.kernels.begin(), program_.kernels.end(), [](const Kernel& kernel) { return kernel.kind == KernelKind::kForward; });
+    any_ = std::any_of(program_.kernels.begin(), program_.kernels.end(),
+                       [](const Kernel& kernel) { return kernel.kind == KernelKind::kForward; });
     for (std::size_t t = 0; t < world.threads(); ++t) {
       const Rank pipeline = program_.grid.moved(static_cast<Rank>(t), Axis::kPp, 0);
       std::vector<Tallies>& stages = pipelines_[pipeline];
@@ -59,7 +78,8 @@ class Coverage {
   std::vector<Finding> run() {
     if (!any_) return {};
     for (const auto& [pipeline, stages] : pipelines_) {
-      for (std::size_t s = 0; s < stages.size() && findings_.size() < 8; ++s) stage(pipeline, static_cast<int>(s), stages[s]);
+      for (std::size_t s = 0; s < stages.size() && findings_.size() < 8; ++s)
+        stage(pipeline, static_cast<int>(s), stages[s]);
     }
     return std::move(findings_);
   }
@@ -72,7 +92,8 @@ class Coverage {
   }
 
   // Items of one kind of work, by microbatch.
-  std::map<int, std::vector<std::pair<std::size_t, std::uint32_t>>> items(Rank pipeline, int stage, Work work) const {
+  std::map<int, std::vector<std::pair<std::size_t, std::uint32_t>>> items(Rank pipeline, int stage,
+                                                                          Work work) const {
     std::map<int, std::vector<std::pair<std::size_t, std::uint32_t>>> out;
     for (std::size_t t = 0; t < world_.threads(); ++t) {
       if (program_.grid.moved(static_cast<Rank>(t), Axis::kPp, 0) != pipeline) continue;
@@ -102,13 +123,14 @@ class Coverage {
       }
       if (times == 0) {
         OperationRef nobody;
-        nobody.rank = program_.grid.moved(pipeline, Axis::kPp, program_.rank_of_stage[static_cast<std::size_t>(stage)]);
+        nobody.rank =
+            program_.grid.moved(pipeline, Axis::kPp, program_.rank_of_stage[static_cast<std::size_t>(stage)]);
         nobody.microbatch = m;
         nobody.text = fmt::format("{} of stage {}, microbatch {}", kNames[work], stage, m);
         finding.operations.push_back(std::move(nobody));
       }
-      finding.why = fmt::format("{} of stage {} for microbatch {} is computed {} times instead of {}", kNames[work], stage, m,
-                                times, wanted);
+      finding.why = fmt::format("{} of stage {} for microbatch {} is computed {} times instead of {}",
+                                kNames[work], stage, m, times, wanted);
       findings_.push_back(std::move(finding));
       return;
     }

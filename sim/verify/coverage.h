@@ -1,5 +1,6 @@
-// Coverage: in a whole step every stage computes every microbatch once - one F, and unless the Program is forward only, one B
-// or one I with its W. Slots find most of what is missing; they say nothing about a computation whose result nobody uses.
+// Coverage: in a whole step every stage computes every microbatch once - one F, and unless the Program is
+// forward only, one B or one I with its W. Slots find most of what is missing; they say nothing about a
+// computation whose result nobody uses.
 #pragma once
 
 #include <cstdint>

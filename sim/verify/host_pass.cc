@@ -48,7 +48,8 @@ class Walk {
 
   void both_arms() {
     const std::uint32_t start = next_;
-    for (std::uint32_t i = start; i < end_; ++i) facts_.operations += tables_.counts(program_.items[i]) ? 1 : 0;
+    for (std::uint32_t i = start; i < end_; ++i)
+      facts_.operations += tables_.counts(program_.items[i]) ? 1 : 0;
     const StreamClocks clocks = clocks_;
     const Queues queues = queues_;
     const auto events = events_;
@@ -95,10 +96,14 @@ class Walk {
 
   void step(Item item) {
     switch (item_op(item)) {
-      case ItemOp::kLaunch: return launch(item);
-      case ItemOp::kOp: return;
-      case ItemOp::kWait: return wait(item);
-      case ItemOp::kWaitSlot: return wait_slot(item);
+      case ItemOp::kLaunch:
+        return launch(item);
+      case ItemOp::kOp:
+        return;
+      case ItemOp::kWait:
+        return wait(item);
+      case ItemOp::kWaitSlot:
+        return wait_slot(item);
       case ItemOp::kRecord: {
         const std::uint32_t* row = clocks_.row(stream_of(item));
         events_[item_ref(item)].assign(row, row + clocks_.width());
@@ -116,10 +121,14 @@ class Walk {
       case ItemOp::kSyncDevice:
         clocks_.host_join_all(next_);
         return host_waited();
-      case ItemOp::kFree: return buffers_.release(item_ref(item), item_microbatch(item), {kComputeStream, next_});
-      case ItemOp::kRead: return read_variable(item);
-      case ItemOp::kDecide: return decide(item);
-      case ItemOp::kMark: return;
+      case ItemOp::kFree:
+        return buffers_.release(item_ref(item), item_microbatch(item), {kComputeStream, next_});
+      case ItemOp::kRead:
+        return read_variable(item);
+      case ItemOp::kDecide:
+        return decide(item);
+      case ItemOp::kMark:
+        return;
     }
   }
 
@@ -135,7 +144,8 @@ class Walk {
     const std::uint16_t* const frees_end = writes_end + kernel.frees;
     const std::uint16_t* const reads = slot;
     for (; slot != reads_end; ++slot) buffers_.read(*slot, microbatch, use);
-    for (const std::uint16_t* freed = writes_end; freed != frees_end; ++freed) buffers_.read(*freed, microbatch, use);
+    for (const std::uint16_t* freed = writes_end; freed != frees_end; ++freed)
+      buffers_.read(*freed, microbatch, use);
     for (; slot != writes_end; ++slot) {
       if (kernel.in_place && std::find(reads, reads_end, *slot) != reads_end) {
         buffers_.update(*slot, microbatch, use);
@@ -201,17 +211,21 @@ class Walk {
   void release_after(std::uint32_t first, std::uint32_t end, int stream) {
     for (std::uint32_t i = first; i < end; ++i) {
       const EndpointRow& endpoint = tables_.endpoints[item_ref(program_.items[i])];
-      if (endpoint.free_after) buffers_.release(endpoint.slot, item_microbatch(program_.items[i]), {stream, i});
+      if (endpoint.free_after)
+        buffers_.release(endpoint.slot, item_microbatch(program_.items[i]), {stream, i});
     }
   }
 
   void entry(const EndpointRow& endpoint, int microbatch, Use use) {
     switch (endpoint.kind) {
-      case EndpointKind::kSend: return buffers_.read(endpoint.slot, microbatch, use);
-      case EndpointKind::kRecv: return buffers_.write(endpoint.slot, microbatch, use);
+      case EndpointKind::kSend:
+        return buffers_.read(endpoint.slot, microbatch, use);
+      case EndpointKind::kRecv:
+        return buffers_.write(endpoint.slot, microbatch, use);
       case EndpointKind::kBroadcast:
         // A rank that is not the root may receive into a new slot.
-        if (buffers_.live(endpoint.slot, microbatch) == nullptr) return buffers_.write(endpoint.slot, microbatch, use);
+        if (buffers_.live(endpoint.slot, microbatch) == nullptr)
+          return buffers_.write(endpoint.slot, microbatch, use);
         [[fallthrough]];
       default:
         buffers_.read(endpoint.slot, microbatch, use);
@@ -251,8 +265,8 @@ class Walk {
       const std::uint32_t* row = queue < queues_.size() ? queues_[queue].pop(clocks_.width()) : nullptr;
       if (row == nullptr) {
         buffers_.report(FindingKind::kStructure, next_,
-                        fmt::format("waits for {} operations of queue {}, which keeps {} at this point", item_aux(item),
-                                    queue, i));
+                        fmt::format("waits for {} operations of queue {}, which keeps {} at this point",
+                                    item_aux(item), queue, i));
         return;
       }
       if ((item_flags(item) & kHostWaits) != 0) {
@@ -266,9 +280,10 @@ class Walk {
 
   void wait_slot(Item item) {
     const SlotState* slot = buffers_.live(item_ref(item), item_microbatch(item));
-    const std::uint32_t end = slot == nullptr || slot->writer == 0 || item_op(program_.items[slot->writer - 1]) != ItemOp::kOp
-                                  ? 0
-                                  : group_end(program_, slot->writer - 1);
+    const std::uint32_t end =
+        slot == nullptr || slot->writer == 0 || item_op(program_.items[slot->writer - 1]) != ItemOp::kOp
+            ? 0
+            : group_end(program_, slot->writer - 1);
     const Item last = end == 0 ? 0 : program_.items[end - 1];
     if (end == 0 || (item_flags(last) & kHandle) == 0 || item_queue(last) != kSlotQueue) {
       buffers_.report(FindingKind::kStructure, next_, "waits for a slot that no kept operation has filled");

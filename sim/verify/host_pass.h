@@ -1,7 +1,8 @@
-// Host pass: one walk over a rank's items in host order, without looking at other ranks. It settles the buffer rules (write
-// before read, no read after release, no second write while live, releases after the last reader, no leaks), memory, the
-// trace hash, and what the other passes need to know ahead: where a connection is used for the first time, which group the
-// host has waited for by then, and what each decision rests on. Ranks that share a range of items share the result.
+// Host pass: one walk over a rank's items in host order, without looking at other ranks. It settles the
+// buffer rules (write before read, no read after release, no second write while live, releases after the last
+// reader, no leaks), memory, the trace hash, and what the other passes need to know ahead: where a connection
+// is used for the first time, which group the host has waited for by then, and what each decision rests on.
+// Ranks that share a range of items share the result.
 #pragma once
 
 #include <array>
@@ -19,8 +20,9 @@ namespace plumbline::verify {
 struct FirstUse {
   std::uint32_t item = 0;
   std::uint32_t group = 0;  // first item of its group
-  std::uint32_t need = 0;   // the host gets there once this group is complete: index of its last item + 1; 0: none
-  bool overtakes = false;   // the last wait of the host before it is over before all earlier groups are
+  std::uint32_t need =
+      0;  // the host gets there once this group is complete: index of its last item + 1; 0: none
+  bool overtakes = false;  // the last wait of the host before it is over before all earlier groups are
 };
 
 struct Decision {
@@ -36,9 +38,10 @@ struct RangeFacts {
   std::array<std::vector<FirstUse>, 2> first_uses;  // arm yes, arm no; host order
   std::vector<Decision> decisions;
   std::vector<std::uint32_t> armed;  // items: first use of each endpoint inside an arm
-  std::vector<std::pair<std::uint32_t, std::uint64_t>> tallies;  // kernel, sum of its microbatches' tallies (coverage.h)
-  bool mixed_groups = false;         // some group may be more than one kernel
-  int streams = 1;                   // one more than the highest stream named
+  std::vector<std::pair<std::uint32_t, std::uint64_t>>
+      tallies;                // kernel, sum of its microbatches' tallies (coverage.h)
+  bool mixed_groups = false;  // some group may be more than one kernel
+  int streams = 1;            // one more than the highest stream named
 };
 
 struct HostTables;

@@ -1,4 +1,5 @@
-// HostTables: a Program's kernels and endpoints as the host pass reads them - flat, small, and shared by all ranks.
+// HostTables: a Program's kernels and endpoints as the host pass reads them - flat, small, and shared by all
+// ranks.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +57,8 @@ struct HostTables {
   }
 
   bool counts(Item item) const {
-    return item_op(item) == ItemOp::kOp || (item_op(item) == ItemOp::kLaunch && kernels[item_ref(item)].counts);
+    return item_op(item) == ItemOp::kOp ||
+           (item_op(item) == ItemOp::kLaunch && kernels[item_ref(item)].counts);
   }
 
   const CheckWorld* world;

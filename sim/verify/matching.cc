@@ -34,9 +34,12 @@ class Matching {
   }
 
  private:
-  const Endpoint& endpoint(std::uint32_t item) const { return program_.endpoints[item_ref(program_.items[item])]; }
+  const Endpoint& endpoint(std::uint32_t item) const {
+    return program_.endpoints[item_ref(program_.items[item])];
+  }
   std::uint64_t label(std::uint32_t item) const {
-    return std::uint64_t{endpoint(item).slot} << 20 | static_cast<std::uint32_t>(item_microbatch(program_.items[item]));
+    return std::uint64_t{endpoint(item).slot} << 20 |
+           static_cast<std::uint32_t>(item_microbatch(program_.items[item]));
   }
   std::string label_text(std::uint32_t item) const {
     const SlotClass& slot = program_.slots[endpoint(item).slot];
@@ -61,7 +64,8 @@ class Matching {
   std::uint32_t communicator_of_link(std::size_t number) const {
     const Items& sends = sends_[number];
     const std::uint32_t item = sends.empty() ? receives_[number].front() : sends.front();
-    const std::uint32_t thread = sends.empty() ? world_.links[number].destination : world_.links[number].source;
+    const std::uint32_t thread =
+        sends.empty() ? world_.links[number].destination : world_.links[number].source;
     return world_.port(thread, item_ref(program_.items[item])).communicator;
   }
 
@@ -76,7 +80,8 @@ class Matching {
     std::vector<bool> taken(left.size());
     Split out;
     for (const std::uint32_t item : side) {
-      auto at = static_cast<std::size_t>(std::lower_bound(left.begin(), left.end(), label(item)) - left.begin());
+      auto at =
+          static_cast<std::size_t>(std::lower_bound(left.begin(), left.end(), label(item)) - left.begin());
       while (at < left.size() && left[at] == label(item) && taken[at]) ++at;
       const bool found = at < left.size() && left[at] == label(item);
       if (found) taken[at] = true;
@@ -132,9 +137,9 @@ class Matching {
     };
     if (labels > 0) {
       report(FindingKind::kLabelMismatch, first_label, labels,
-             fmt::format("message {} {}: rank {} sends {}, rank {} takes it for {}", first_label + 1, channel(number),
-                         world_.links[number].source, label_text(sends[first_label]), world_.links[number].destination,
-                         label_text(receives[first_label])));
+             fmt::format("message {} {}: rank {} sends {}, rank {} takes it for {}", first_label + 1,
+                         channel(number), world_.links[number].source, label_text(sends[first_label]),
+                         world_.links[number].destination, label_text(receives[first_label])));
     }
     if (sizes > 0) {
       report(FindingKind::kSizeMismatch, first_size, sizes,
@@ -146,9 +151,11 @@ class Matching {
   std::string call_text(std::uint32_t thread, std::uint32_t item) const {
     const Endpoint& e = endpoint(item);
     const Port& port = world_.port(thread, item_ref(program_.items[item]));
-    std::string text = fmt::format("{} ({} bytes, {}", describe_item(program_, static_cast<Rank>(thread), program_.items[item]),
+    std::string text = fmt::format("{} ({} bytes, {}",
+                                   describe_item(program_, static_cast<Rank>(thread), program_.items[item]),
                                    e.bytes, dtype_name(e.dtype));
-    if (e.kind == EndpointKind::kAllReduce || e.kind == EndpointKind::kReduce || e.kind == EndpointKind::kReduceScatter) {
+    if (e.kind == EndpointKind::kAllReduce || e.kind == EndpointKind::kReduce ||
+        e.kind == EndpointKind::kReduceScatter) {
       text += e.reduce == ReduceOp::kSum ? ", sum" : ", max";
     }
     if (port.peer != kNone32) text += fmt::format(", root {}", port.peer);
@@ -168,7 +175,8 @@ class Matching {
       while (i < items.size() && i < model.size() && same_call(model_thread, model[i], thread, items[i])) ++i;
       if (i == items.size() && i == model.size()) continue;
       if (i < items.size() && i < model.size()) {
-        add(FindingKind::kCollectiveMismatch, {world_.operation(thread, items[i]), world_.operation(model_thread, model[i])},
+        add(FindingKind::kCollectiveMismatch,
+            {world_.operation(thread, items[i]), world_.operation(model_thread, model[i])},
             fmt::format("collective {} of {}: rank {} calls {}, rank {} calls {}", i + 1, name, model_thread,
                         call_text(model_thread, model[i]), thread, call_text(thread, items[i])));
         continue;

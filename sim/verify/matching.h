@@ -1,6 +1,7 @@
-// Matching: which sends meet which receives, and whether they agree, decided from the items alone - k-th send with k-th
-// receive of a directed link (N20), i-th collective of a communicator on each member (N57) - whether or not the run gets
-// there. It is the explanation behind the fast pass's "something does not match", and visits everything again.
+// Matching: which sends meet which receives, and whether they agree, decided from the items alone - k-th send
+// with k-th receive of a directed link (N20), i-th collective of a communicator on each member (N57) -
+// whether or not the run gets there. It is the explanation behind the fast pass's "something does not match",
+// and visits everything again.
 #pragma once
 
 #include <vector>
@@ -14,7 +15,8 @@ std::vector<Finding> explain_matching(const CheckWorld& world, Arm arm);
 
 // Items of a thread that are executed in an arm and that `port_matches`, in host order.
 template <typename Matches>
-std::vector<std::uint32_t> items_where(const CheckWorld& world, std::size_t thread, Arm arm, Matches port_matches) {
+std::vector<std::uint32_t> items_where(const CheckWorld& world, std::size_t thread, Arm arm,
+                                       Matches port_matches) {
   std::vector<std::uint32_t> out;
   const Program& program = *world.program;
   for (std::uint32_t first = program.threads[thread].begin; first < program.threads[thread].end;) {

@@ -4,7 +4,8 @@
 
 namespace plumbline::verify {
 
-Progress::Progress(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of, std::optional<Timing> timing)
+Progress::Progress(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of,
+                   std::optional<Timing> timing)
     : world_(&world),
       timing_(std::move(timing)),
       cursors_(world.threads()),
@@ -85,7 +86,8 @@ void Progress::advance(std::uint32_t thread, ColdConnect& cold) {
         if (cursor.pending > 0) return;
         continue;
       }
-      if constexpr (kTimed) timing_->group_end(thread, cursor.item, cursor.group_end, cursor.finish, cursor.host);
+      if constexpr (kTimed)
+        timing_->group_end(thread, cursor.item, cursor.group_end, cursor.finish, cursor.host);
       cursor.last_group = cursor.finish;
       cursor.active = false;
       cursor.item = cursor.group_end;
@@ -187,8 +189,8 @@ template <bool kTimed>
 void Progress::activate_p2p(std::uint32_t thread, Cursor& cursor, const Port& port, std::uint32_t item) {
   LinkState& link = links_[port.link];
   const std::int32_t side = port.kind == EndpointKind::kSend ? 1 : -1;
-  const std::uint64_t label =
-      std::uint64_t{port.key} << 20 | static_cast<std::uint64_t>(item_microbatch(world_->program->items[item]));
+  const std::uint64_t label = std::uint64_t{port.key} << 20 |
+                              static_cast<std::uint64_t>(item_microbatch(world_->program->items[item]));
   if (link.count * side >= 0) {
     if (link.count == 0) {
       link.label = label;
@@ -229,7 +231,8 @@ void Progress::next_message(std::uint32_t thread, LinkState& link, std::uint32_t
 }
 
 template <bool kTimed>
-void Progress::activate_collective(std::uint32_t thread, Cursor& cursor, const Port& port, std::uint32_t item) {
+void Progress::activate_collective(std::uint32_t thread, Cursor& cursor, const Port& port,
+                                   std::uint32_t item) {
   MemberState& member = members_[port.member];
   CommunicatorState& communicator = communicators_[port.communicator];
   if (member.active == member.done) {

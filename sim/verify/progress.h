@@ -1,9 +1,10 @@
-// Progress: do all devices get to their ends under rendezvous and strict host order, with connections as ColdConnect lets
-// them? In strict host order a device executes its groups one after another, so a cursor a rank over its items is the whole
-// state of its device; host waits refer to earlier groups and cost no state of their own. Every item is visited once.
+// Progress: do all devices get to their ends under rendezvous and strict host order, with connections as
+// ColdConnect lets them? In strict host order a device executes its groups one after another, so a cursor a
+// rank over its items is the whole state of its device; host waits refer to earlier groups and cost no state
+// of their own. Every item is visited once.
 //
-// Two virtual times ride along: lane 0 of the certification mode, lane 1 of the default mode (rendezvous, free, warm), whose
-// edges are a subset, so that this order is a legal one for it too.
+// Two virtual times ride along: lane 0 of the certification mode, lane 1 of the default mode (rendezvous,
+// free, warm), whose edges are a subset, so that this order is a legal one for it too.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +19,14 @@ namespace plumbline::verify {
 
 // Where a device stands.
 struct Cursor {
-  std::uint32_t item = 0;    // of a group in execution: its first item
+  std::uint32_t item = 0;  // of a group in execution: its first item
   std::uint32_t end = 0;
   std::uint32_t group_end = 0;  // while active
   std::uint32_t stop = kNone32;
-  std::int32_t pending = 0;  // entries of the current phase that have not completed
-  bool active = false;       // the group at `item` is in execution
-  bool mixed = false;        // groups may be more than one kernel
-  bool parked = false;       // waits for its stop to move, or for the next decision to open
+  std::int32_t pending = 0;        // entries of the current phase that have not completed
+  bool active = false;             // the group at `item` is in execution
+  bool mixed = false;              // groups may be more than one kernel
+  bool parked = false;             // waits for its stop to move, or for the next decision to open
   std::uint32_t member = kNone32;  // of the phase's communicator
   std::uint64_t phase = 0;
   Lanes host{}, begin{}, finish{}, last_group{};
@@ -45,7 +46,7 @@ struct MemberState {
   std::uint32_t done = 0;    // collectives completed
   std::uint32_t item = 0;    // the oldest begun and not completed
   Lanes begin{};
-  Nanoseconds free_at = 0;   // lane 1: end of the communicator's last kernel on this rank
+  Nanoseconds free_at = 0;  // lane 1: end of the communicator's last kernel on this rank
 };
 
 struct CommunicatorState {
@@ -55,15 +56,18 @@ struct CommunicatorState {
 
 class Progress {
  public:
-  // `facts_of[t]`: facts of the range of items of thread t. `world` outlives this. A copy goes on independently: it is how both arms of a decision are walked.
-  Progress(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of, std::optional<Timing> timing);
+  // `facts_of[t]`: facts of the range of items of thread t. `world` outlives this. A copy goes on
+  // independently: it is how both arms of a decision are walked.
+  Progress(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of,
+           std::optional<Timing> timing);
 
-  // Runs until nothing moves. kNone stops every device before its first decision; a later call goes on from there.
+  // Runs until nothing moves. kNone stops every device before its first decision; a later call goes on from
+  // there.
   void run(Arm arm, ColdConnect& cold);
 
   bool completed() const;
   bool mismatched() const { return mismatched_; }  // some match was not equal at both ends
-  Lanes makespan() const;                           // once completed
+  Lanes makespan() const;                          // once completed
   const std::vector<Cursor>& cursors() const { return cursors_; }
   // The entry `item` of the phase that is active at `thread` has begun and not completed.
   bool incomplete(std::uint32_t thread, std::uint32_t item) const;

@@ -1,5 +1,6 @@
-// SlotTable: the slots of one rank while its items are walked in host order. Slot classes get their storage at first use,
-// so that a rank pays for its own stages only; reset() makes the table ready for the next rank without giving memory back.
+// SlotTable: the slots of one rank while its items are walked in host order. Slot classes get their storage
+// at first use, so that a rank pays for its own stages only; reset() makes the table ready for the next rank
+// without giving memory back.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ struct SlotState {
 class SlotTable {
  public:
   explicit SlotTable(const Program& program) : program_(&program), places_(program.slots.size()) {
-    for (std::size_t i = 0; i < places_.size(); ++i) places_[i].mask = program.slots[i].per_microbatch ? 0xFFFFFu : 0;
+    for (std::size_t i = 0; i < places_.size(); ++i)
+      places_[i].mask = program.slots[i].per_microbatch ? 0xFFFFFu : 0;
   }
 
   void reset() {
@@ -50,17 +52,20 @@ class SlotTable {
     return states_[index];
   }
 
-  // From begin_trial() to roll_back() changes are kept aside and then undone: one arm of a decision is tried, then the other.
+  // From begin_trial() to roll_back() changes are kept aside and then undone: one arm of a decision is tried,
+  // then the other.
   void begin_trial() { journaling_ = true; }
   void roll_back() {
-    for (auto entry = journal_.rbegin(); entry != journal_.rend(); ++entry) states_[entry->index] = entry->before;
+    for (auto entry = journal_.rbegin(); entry != journal_.rend(); ++entry)
+      states_[entry->index] = entry->before;
     journal_.clear();
     journaling_ = false;
   }
 
   const std::vector<std::uint32_t>& used_classes() const { return used_; }  // in order of first use
   std::uint32_t class_size(std::uint32_t slot_class) const {
-    return program_->slots[slot_class].per_microbatch ? static_cast<std::uint32_t>(program_->microbatches) : 1;
+    return program_->slots[slot_class].per_microbatch ? static_cast<std::uint32_t>(program_->microbatches)
+                                                      : 1;
   }
 
  private:

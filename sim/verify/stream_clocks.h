@@ -1,7 +1,8 @@
-// StreamClocks: what one rank's streams and its host know to be complete, as vector clocks over item positions. Row s says
-// for each stream up to which of its items everything is complete before work enqueued on s from now on starts; the row
-// after the streams' is the host's. The column after the streams' is the last communication group among them, which is
-// all that matters in strict host order, where groups complete one after another.
+// StreamClocks: what one rank's streams and its host know to be complete, as vector clocks over item
+// positions. Row s says for each stream up to which of its items everything is complete before work enqueued
+// on s from now on starts; the row after the streams' is the host's. The column after the streams' is the
+// last communication group among them, which is all that matters in strict host order, where groups complete
+// one after another.
 //
 // Positions are item indices + 1, so that 0 means "nothing".
 #pragma once
@@ -36,16 +37,16 @@ class StreamClocks {
     std::uint32_t* own = &rows_[static_cast<std::size_t>(waiter) * width_];
     for (std::size_t i = 0; i < width_; ++i) own[i] = own[i] < row_of_clock[i] ? row_of_clock[i] : own[i];
   }
-  // The waiter waits for one group, not for what its stream was given later. What the stream knew by then is forgotten
-  // unless the group is its last work, so that the answer errs towards "not ordered".
+  // The waiter waits for one group, not for what its stream was given later. What the stream knew by then is
+  // forgotten unless the group is its last work, so that the answer errs towards "not ordered".
   void join_group(int waiter, int stream, std::uint32_t position) {
     if (at(stream, stream) == position) return join(waiter, stream);
     for (const int column : {stream, streams_}) {
       if (at(waiter, column) < position) at(waiter, column) = position;
     }
   }
-  // The host waits: whatever it enqueues later, on any stream, comes after. The streams' rows need not say so, since
-  // ordered() asks the host's row as well.
+  // The host waits: whatever it enqueues later, on any stream, comes after. The streams' rows need not say
+  // so, since ordered() asks the host's row as well.
   void host_join(const std::uint32_t* row_of_clock) { join(host(), row_of_clock); }
   void host_join(int stream) { host_join(row(stream)); }
   void host_join_group(int stream, std::uint32_t position) { join_group(host(), stream, position); }

@@ -28,11 +28,14 @@ Timing::Timing(const CheckWorld& world, const TimeModel& model, int streams)
       Nanoseconds& duration = durations_->ports[window.base + i];
       if (is_p2p(port.kind)) {
         const Link& link = world.links[port.link];
-        duration = model.message(static_cast<Rank>(link.source), static_cast<Rank>(link.destination), endpoint.bytes);
+        duration = model.message(static_cast<Rank>(link.source), static_cast<Rank>(link.destination),
+                                 endpoint.bytes);
         continue;
       }
       const auto [at, fresh] = collectives.try_emplace({port.communicator, port.key}, 0);
-      if (fresh) at->second = model.collective(port.kind, world.linked->communicators[port.communicator].members, endpoint.bytes);
+      if (fresh)
+        at->second = model.collective(port.kind, world.linked->communicators[port.communicator].members,
+                                      endpoint.bytes);
       duration = at->second;
     }
   }
@@ -40,25 +43,33 @@ Timing::Timing(const CheckWorld& world, const TimeModel& model, int streams)
 
 void Timing::step(std::uint32_t thread, Item item, Lanes& host) {
   switch (item_op(item)) {
-    case ItemOp::kWait: return wait_handles(thread, item, host);
+    case ItemOp::kWait:
+      return wait_handles(thread, item, host);
     case ItemOp::kWaitSlot: {
       const auto found = kept_[thread].slots.find(slot_key(item_ref(item), item_microbatch(item)));
       if (found != kept_[thread].slots.end()) waited(thread, item, found->second, host);
       return;
     }
     case ItemOp::kRecord:
-      events_[thread * world_->program->events.size() + item_ref(item)] = tails_[stream_index(thread, item_stream(item))];
+      events_[thread * world_->program->events.size() + item_ref(item)] =
+          tails_[stream_index(thread, item_stream(item))];
       return;
     case ItemOp::kWaitEvent:
-      raise(tails_[stream_index(thread, item_stream(item))], events_[thread * world_->program->events.size() + item_ref(item)]);
+      raise(tails_[stream_index(thread, item_stream(item))],
+            events_[thread * world_->program->events.size() + item_ref(item)]);
       return;
-    case ItemOp::kSyncEvent: return raise(host, events_[thread * world_->program->events.size() + item_ref(item)]);
-    case ItemOp::kSyncStream: return raise(host, tails_[stream_index(thread, item_stream(item))]);
+    case ItemOp::kSyncEvent:
+      return raise(host, events_[thread * world_->program->events.size() + item_ref(item)]);
+    case ItemOp::kSyncStream:
+      return raise(host, tails_[stream_index(thread, item_stream(item))]);
     case ItemOp::kSyncDevice:
-      for (std::size_t s = 0; s < streams_; ++s) raise(host, tails_[stream_index(thread, static_cast<int>(s))]);
+      for (std::size_t s = 0; s < streams_; ++s)
+        raise(host, tails_[stream_index(thread, static_cast<int>(s))]);
       return;
-    case ItemOp::kRead: return raise(host, tails_[stream_index(thread, kComputeStream)]);
-    default: return;
+    case ItemOp::kRead:
+      return raise(host, tails_[stream_index(thread, kComputeStream)]);
+    default:
+      return;
   }
 }
 
@@ -75,7 +86,8 @@ void Timing::wait_handles(std::uint32_t thread, Item item, Lanes& host) {
   }
 }
 
-void Timing::group_end(std::uint32_t thread, std::uint32_t first, std::uint32_t end, const Lanes& finish, Lanes& host) {
+void Timing::group_end(std::uint32_t thread, std::uint32_t first, std::uint32_t end, const Lanes& finish,
+                       Lanes& host) {
   const Program& program = *world_->program;
   const Item last = program.items[end - 1];
   const unsigned flags = item_flags(last);
@@ -88,7 +100,8 @@ void Timing::group_end(std::uint32_t thread, std::uint32_t first, std::uint32_t 
       for (std::uint32_t i = first; i < end; ++i) {
         const Item item = program.items[i];
         const Endpoint& endpoint = program.endpoints[item_ref(item)];
-        if (endpoint.kind != EndpointKind::kSend) kept.slots[slot_key(endpoint.slot, item_microbatch(item))] = finish;
+        if (endpoint.kind != EndpointKind::kSend)
+          kept.slots[slot_key(endpoint.slot, item_microbatch(item))] = finish;
       }
     } else {
       if (kept.queues.size() <= queue) {

@@ -1,6 +1,7 @@
-// Timing: virtual times of one traversal in both lanes. A kernel starts when its stream is free and the host has enqueued
-// it; a group when, besides, what it waits for is over; a message or collective takes its duration from the moment all its
-// ends are active. Host operations take no time, and a host waits for what its items say.
+// Timing: virtual times of one traversal in both lanes. A kernel starts when its stream is free and the host
+// has enqueued it; a group when, besides, what it waits for is over; a message or collective takes its
+// duration from the moment all its ends are active. Host operations take no time, and a host waits for what
+// its items say.
 #pragma once
 
 #include <algorithm>
@@ -44,9 +45,12 @@ class Timing {
     if ((item_flags(last) & kAfterCompute) != 0) raise(begin, tails_[stream_index(thread, kComputeStream)]);
     return begin;
   }
-  void group_end(std::uint32_t thread, std::uint32_t first, std::uint32_t end, const Lanes& finish, Lanes& host);
+  void group_end(std::uint32_t thread, std::uint32_t first, std::uint32_t end, const Lanes& finish,
+                 Lanes& host);
 
-  Nanoseconds duration(const Port& port) const { return durations_->ports[static_cast<std::size_t>(&port - world_->ports.data())]; }
+  Nanoseconds duration(const Port& port) const {
+    return durations_->ports[static_cast<std::size_t>(&port - world_->ports.data())];
+  }
 
   // When everything enqueued so far is over on all threads; `hosts` by thread come in through raise().
   Lanes end() const;
@@ -57,7 +61,8 @@ class Timing {
   };
   struct Durations {
     std::vector<Nanoseconds> ports;  // parallel to CheckWorld::ports
-    // Thread by kernel, cost + 1, 0 when not asked yet. Mostly untouched, hence from calloc, which does not touch it.
+    // Thread by kernel, cost + 1, 0 when not asked yet. Mostly untouched, hence from calloc, which does not
+    // touch it.
     std::unique_ptr<Nanoseconds[], FreeDeleter> kernels;
   };
   struct Kept {
@@ -70,7 +75,8 @@ class Timing {
     return static_cast<std::size_t>(thread) * streams_ + static_cast<std::size_t>(stream);
   }
   Nanoseconds kernel_cost(std::uint32_t thread, unsigned kernel) {
-    Nanoseconds& cost = durations_->kernels[static_cast<std::size_t>(thread) * world_->program->kernels.size() + kernel];
+    Nanoseconds& cost =
+        durations_->kernels[static_cast<std::size_t>(thread) * world_->program->kernels.size() + kernel];
     if (cost == 0) cost = model_.kernel(static_cast<Rank>(thread), world_->program->kernels[kernel]) + 1;
     return cost - 1;
   }
@@ -84,9 +90,9 @@ class Timing {
   TimeModel model_;
   std::size_t streams_;
   std::shared_ptr<Durations> durations_;
-  std::vector<Lanes> tails_;      // thread by stream
-  std::vector<Lanes> events_;     // thread by event
-  std::vector<Kept> kept_;        // by thread
+  std::vector<Lanes> tails_;   // thread by stream
+  std::vector<Lanes> events_;  // thread by event
+  std::vector<Kept> kept_;     // by thread
 };
 
 }  // namespace plumbline::verify

@@ -14,7 +14,12 @@ namespace {
 class WitnessBuilder {
  public:
   WitnessBuilder(const CheckWorld& world, const Progress& progress, const ColdConnect& cold, Arm arm)
-      : world_(world), progress_(progress), cold_(cold), arm_(arm), running_(world.threads()), connecting_(world.threads(), -1) {}
+      : world_(world),
+        progress_(progress),
+        cold_(cold),
+        arm_(arm),
+        running_(world.threads()),
+        connecting_(world.threads(), -1) {}
 
   Finding build() {
     for (std::uint32_t t = 0; t < world_.threads(); ++t) nodes(t);
@@ -35,7 +40,8 @@ class WitnessBuilder {
     if (cursor.active) {
       const std::uint32_t end = group_end(*world_.program, cursor.item);
       for (std::uint32_t i = cursor.item; i < end; ++i) {
-        if (progress_.incomplete(thread, i)) running_[thread].emplace_back(graph_.add(world_.operation(thread, i)), i);
+        if (progress_.incomplete(thread, i))
+          running_[thread].emplace_back(graph_.add(world_.operation(thread, i)), i);
       }
     }
     const std::uint32_t item = cold_.blocked(thread).item;
@@ -70,17 +76,21 @@ class WitnessBuilder {
 
   void waits_of_message(std::uint32_t thread, int node, std::uint32_t item, const Port& port) {
     const bool sends = port.kind == EndpointKind::kSend;
-    const auto own = items_where(world_, thread, arm_, [&](const Port& p) { return p.link == port.link && p.kind == port.kind; });
-    const auto theirs =
-        items_where(world_, port.peer, arm_, [&](const Port& p) { return p.link == port.link && p.kind != port.kind; });
+    const auto own = items_where(world_, thread, arm_,
+                                 [&](const Port& p) { return p.link == port.link && p.kind == port.kind; });
+    const auto theirs = items_where(
+        world_, port.peer, arm_, [&](const Port& p) { return p.link == port.link && p.kind != port.kind; });
     const auto index = static_cast<std::size_t>(std::find(own.begin(), own.end(), item) - own.begin());
     const char* const wanted = sends ? "receive" : "send";
     if (index >= theirs.size()) {
-      never(node, port.peer, fmt::format("no {} for it on rank {}", wanted, port.peer), fmt::format("needs its {}", wanted));
+      never(node, port.peer, fmt::format("no {} for it on rank {}", wanted, port.peer),
+            fmt::format("needs its {}", wanted));
       return;
     }
     const std::string match = world_.operation(port.peer, theirs[index]).text;
-    if (!wait_for_rank(node, port.peer, theirs[index], fmt::format("needs its {} {}, which comes later on rank {}", wanted, match, port.peer))) {
+    if (!wait_for_rank(
+            node, port.peer, theirs[index],
+            fmt::format("needs its {} {}, which comes later on rank {}", wanted, match, port.peer))) {
       never(node, port.peer, match, fmt::format("needs its {}", wanted));
     }
   }
@@ -95,7 +105,8 @@ class WitnessBuilder {
       const std::uint32_t thread = world_.member_thread[m];
       const std::string reason = fmt::format("needs rank {} in collective {} of {}", thread, index + 1, name);
       if (!wait_for_rank(node, thread, kNone32, reason)) {
-        never(node, thread, fmt::format("no collective {} of {} on rank {}", index + 1, name, thread), reason);
+        never(node, thread, fmt::format("no collective {} of {} on rank {}", index + 1, name, thread),
+              reason);
       }
     }
   }
@@ -127,8 +138,9 @@ class WitnessBuilder {
   const ColdConnect& cold_;
   Arm arm_;
   WaitGraph graph_;
-  std::vector<std::vector<std::pair<int, std::uint32_t>>> running_;  // by thread: node and item of entries in execution
-  std::vector<int> connecting_;                                      // by thread: node of the connection being set up
+  std::vector<std::vector<std::pair<int, std::uint32_t>>>
+      running_;                  // by thread: node and item of entries in execution
+  std::vector<int> connecting_;  // by thread: node of the connection being set up
 };
 
 }  // namespace

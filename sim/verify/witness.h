@@ -1,5 +1,5 @@
-// Witness: what a stuck traversal waits for, as the finding of a deadlock. Nodes are the operations that are in execution
-// and those whose connection is being set up; what lies between them is told in the reasons.
+// Witness: what a stuck traversal waits for, as the finding of a deadlock. Nodes are the operations that are
+// in execution and those whose connection is being set up; what lies between them is told in the reasons.
 #pragma once
 
 #include "sim/verdict.h"

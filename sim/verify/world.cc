@@ -17,8 +17,9 @@ std::vector<std::uint32_t> endpoint_keys(const Program& program) {
     if (is_p2p(endpoint.kind)) {
       contents.push_back({0, endpoint.slot, endpoint.bytes, 0, 0});
     } else {
-      contents.push_back({1 + static_cast<std::int64_t>(endpoint.kind), static_cast<std::int64_t>(endpoint.dtype),
-                          endpoint.bytes, static_cast<std::int64_t>(endpoint.reduce),
+      contents.push_back({1 + static_cast<std::int64_t>(endpoint.kind),
+                          static_cast<std::int64_t>(endpoint.dtype), endpoint.bytes,
+                          static_cast<std::int64_t>(endpoint.reduce),
                           static_cast<std::int64_t>(program.slots[endpoint.slot].kind)});
     }
   }
@@ -52,7 +53,8 @@ class WorldBuilder {
   void members() {
     for (const Communicator& communicator : world_.linked->communicators) {
       world_.member_base.push_back(static_cast<std::uint32_t>(world_.member_thread.size()));
-      for (const Rank rank : communicator.members) world_.member_thread.push_back(static_cast<std::uint32_t>(rank));
+      for (const Rank rank : communicator.members)
+        world_.member_thread.push_back(static_cast<std::uint32_t>(rank));
     }
     world_.member_base.push_back(static_cast<std::uint32_t>(world_.member_thread.size()));
   }
@@ -70,14 +72,16 @@ class WorldBuilder {
     for (std::size_t t = 0; t < world_.threads(); ++t) {
       const LinkedProgram::Window& window = world_.linked->windows[t];
       for (std::uint32_t i = 0; i < window.count; ++i) {
-        if (world_.linked->endpoints[window.base + i].communicator >= 0) visit(window.base + i, window.first + i);
+        if (world_.linked->endpoints[window.base + i].communicator >= 0)
+          visit(window.base + i, window.first + i);
       }
     }
   }
 
   void pairs() {
     for_each_used([&](std::uint32_t index, std::uint32_t row) {
-      if (is_p2p(world_.program->endpoints[row].kind)) pairs_.push_back(pair_key(world_.linked->endpoints[index]));
+      if (is_p2p(world_.program->endpoints[row].kind))
+        pairs_.push_back(pair_key(world_.linked->endpoints[index]));
     });
     std::sort(pairs_.begin(), pairs_.end());
     pairs_.erase(std::unique(pairs_.begin(), pairs_.end()), pairs_.end());

@@ -1,6 +1,7 @@
-// CheckWorld: what the checker's passes look up, resolved once from a LinkedProgram and laid out small. A link is a directed
-// pair of members of one communicator; links come in pairs, so link ^ 1 is the opposite direction. A member is one rank's
-// place in one communicator. Thread numbers are rank numbers (validate_program has seen to it).
+// CheckWorld: what the checker's passes look up, resolved once from a LinkedProgram and laid out small. A
+// link is a directed pair of members of one communicator; links come in pairs, so link ^ 1 is the opposite
+// direction. A member is one rank's place in one communicator. Thread numbers are rank numbers
+// (validate_program has seen to it).
 #pragma once
 
 #include <cstdint>
@@ -25,17 +26,17 @@ struct Port {
   std::uint32_t link = kNone32;    // p2p: the directed link the message travels on
   std::uint32_t member = kNone32;  // the thread's place in the communicator
   std::uint32_t peer = kNone32;    // p2p: the other thread; with a root: the root
-  std::uint32_t key = 0;           // equal keys: p2p with equal slot class and bytes, collectives with equal call
+  std::uint32_t key = 0;  // equal keys: p2p with equal slot class and bytes, collectives with equal call
   std::uint32_t communicator = 0;
   EndpointKind kind = EndpointKind::kSend;
-  bool dropped = false;            // a collective without bytes does nothing (N60)
+  bool dropped = false;  // a collective without bytes does nothing (N60)
 };
 
 struct Link {
   std::uint32_t source = 0;       // thread
   std::uint32_t destination = 0;  // thread
   std::uint32_t distance = 0;     // from source to destination, in communicator positions, modulo its size
-  bool mirrored = false;          // the opposite link has the same distance: both travel in one set-up message (N2)
+  bool mirrored = false;  // the opposite link has the same distance: both travel in one set-up message (N2)
 };
 
 struct CheckWorld {
@@ -43,7 +44,7 @@ struct CheckWorld {
   const Program* program = nullptr;
   std::vector<Port> ports;
   std::vector<Link> links;
-  std::vector<std::uint32_t> member_base;    // per communicator, one more at the end; member = base + position
+  std::vector<std::uint32_t> member_base;  // per communicator, one more at the end; member = base + position
   std::vector<std::uint32_t> member_thread;  // per member
 
   std::size_t threads() const { return program->threads.size(); }

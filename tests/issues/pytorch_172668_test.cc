@@ -1,6 +1,7 @@
 // pytorch/pytorch#172668: a looped pipeline on two ranks hangs, because both ranks send before they receive:
 //   rank 0: 0SEND_F1, 2RECV_F0        rank 1: 1SEND_F0, 1RECV_F1
-// (`pp2_looped_both_send` in tests/oracles/nccl/scenarios.jsonl). The repair of the thread: one side receives first.
+// (`pp2_looped_both_send` in tests/oracles/nccl/scenarios.jsonl). The repair of the thread: one side receives
+// first.
 #include <gtest/gtest.h>
 
 #include "engine/program/link.h"
@@ -44,7 +45,8 @@ Verdict check(const Program& program) {
 // The simulator's graph shows the receives between them as nodes of their own.
 int sends_on_cycle(const Finding& deadlock) {
   int sends = 0;
-  for (const WaitEdge& edge : deadlock.cycle) sends += edge.from.text.find("SEND") != std::string::npos ? 1 : 0;
+  for (const WaitEdge& edge : deadlock.cycle)
+    sends += edge.from.text.find("SEND") != std::string::npos ? 1 : 0;
   return sends;
 }
 
@@ -66,7 +68,8 @@ TEST(Pytorch172668, BothSendFirst) {
     EXPECT_NE(deadlock.cycle[0].to.text.find("1SEND_F0"), std::string::npos);
     EXPECT_NE(deadlock.cycle[1].from.text.find("1SEND_F0"), std::string::npos);
     EXPECT_NE(deadlock.cycle[1].to.text.find("0SEND_F1"), std::string::npos);
-    // Cold, both ranks set the connection up for sending; the sizes of the set-up messages agree, what they say does not.
+    // Cold, both ranks set the connection up for sending; the sizes of the set-up messages agree, what they
+    // say does not.
     EXPECT_EQ(verdict.modes[0].findings.front().kind, FindingKind::kCrossWired);
     // Nothing else is wrong: the messages match.
     EXPECT_TRUE(verdict.findings.empty());

@@ -1,10 +1,12 @@
-// Random configurations are lowered and checked; then one fault is put into the Program, and the check must find it.
+// Random configurations are lowered and checked; then one fault is put into the Program, and the check must
+// find it.
+#include "props/faults.h"
+
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
 #include "engine/program/link.h"
 #include "engine/program/lower.h"
-#include "props/faults.h"
 #include "props/generators.h"
 #include "sim/verify/check.h"
 
@@ -53,9 +55,9 @@ RC_GTEST_PROP(FaultsProperty, AnySeed, (std::uint64_t seed)) {
   }
 }
 
-// Without a fault nothing is found, except where the schedule itself is at fault: a configuration that deadlocks does so in
-// the order of its messages, never in what they carry - but for batched calls with pp = 2 and several chunks, where both
-// neighbours are one rank.
+// Without a fault nothing is found, except where the schedule itself is at fault: a configuration that
+// deadlocks does so in the order of its messages, never in what they carry - but for batched calls with pp =
+// 2 and several chunks, where both neighbours are one rank.
 RC_GTEST_PROP(GeneratorsProperty, LoweredProgramsHaveNoFindings, (std::uint64_t seed)) {
   const RunConfig config = random_config(seed);
   const auto program = program_of(config, default_sizes(config));

@@ -1,5 +1,6 @@
-// Checker against simulator: the certification verdict of one traversal is the one of a simulation in that mode, the
-// default verdict the one of a simulation in the default mode, and what certifies completes by default.
+// Checker against simulator: the certification verdict of one traversal is the one of a simulation in that
+// mode, the default verdict the one of a simulation in the default mode, and what certifies completes by
+// default.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
@@ -45,17 +46,23 @@ std::string disagreement(const Program& program, Tally& tally) {
   if (certification.completes != strict->completes) return differ("certification verdict");
   if (by_default.completes != free->completes) return differ("default verdict");
   if (certification.completes && !by_default.completes) return differ("certified, but not by default");
-  if (has(certification, FindingKind::kCrossWired) != has(*strict, FindingKind::kCrossWired)) return differ("cross-wiring");
+  if (has(certification, FindingKind::kCrossWired) != has(*strict, FindingKind::kCrossWired))
+    return differ("cross-wiring");
   // How long ends of different size take is nobody's business.
-  const bool sized = count(verdict->findings, FindingKind::kSizeMismatch) + count(verdict->findings, FindingKind::kCollectiveMismatch) == 0;
+  const bool sized = count(verdict->findings, FindingKind::kSizeMismatch) +
+                         count(verdict->findings, FindingKind::kCollectiveMismatch) ==
+                     0;
   if (sized && certification.makespan != strict->makespan) {
-    return differ(fmt::format("certification makespan {} {}", certification.makespan, strict->makespan).c_str());
+    return differ(
+        fmt::format("certification makespan {} {}", certification.makespan, strict->makespan).c_str());
   }
   if (sized && by_default.makespan != free->makespan) {
     return differ(fmt::format("default makespan {} {}", by_default.makespan, free->makespan).c_str());
   }
-  // What the simulator sees while it executes, the checker knows too; it also knows what execution never reaches.
-  for (const FindingKind kind : {FindingKind::kLabelMismatch, FindingKind::kSizeMismatch, FindingKind::kCollectiveMismatch}) {
+  // What the simulator sees while it executes, the checker knows too; it also knows what execution never
+  // reaches.
+  for (const FindingKind kind :
+       {FindingKind::kLabelMismatch, FindingKind::kSizeMismatch, FindingKind::kCollectiveMismatch}) {
     if (!has(*free, kind)) continue;
     const bool known = count(verdict->findings, kind) + count(verdict->findings, FindingKind::kUnmatched) > 0;
     if (!known) return differ("a mismatch is missing");
@@ -72,7 +79,8 @@ TEST(CheckAgreement, RandomPrograms) {
   Tally tally;
   constexpr int kPrograms = 20000;
   for (int seed = 0; seed < kPrograms; ++seed) {
-    const std::string difference = disagreement(RandomProgram(static_cast<std::uint64_t>(seed)).program(), tally);
+    const std::string difference =
+        disagreement(RandomProgram(static_cast<std::uint64_t>(seed)).program(), tally);
     ASSERT_EQ(difference, "") << "seed " << seed;
   }
   // All kinds of outcome occur, or the test would say little.

@@ -1,4 +1,5 @@
-// Programs made by hand, a line an item. Families have a stream each; kernels and endpoints are rows made on demand.
+// Programs made by hand, a line an item. Families have a stream each; kernels and endpoints are rows made on
+// demand.
 #pragma once
 
 #include <algorithm>
@@ -26,8 +27,8 @@ class Builder {
 
   Program& program() { return program_; }
 
-  unsigned slot(const std::string& name, Bytes bytes = 64, SlotKind kind = SlotKind::kActivation, bool per_microbatch = true,
-                bool persistent = false) {
+  unsigned slot(const std::string& name, Bytes bytes = 64, SlotKind kind = SlotKind::kActivation,
+                bool per_microbatch = true, bool persistent = false) {
     program_.slots.push_back({name, kind, DType::kF32, 0, per_microbatch, persistent, bytes});
     return static_cast<unsigned>(program_.slots.size() - 1);
   }
@@ -36,13 +37,14 @@ class Builder {
     program_.streams.push_back(name);
     return static_cast<unsigned>(program_.families.size() - 1);
   }
-  unsigned kernel(std::vector<std::uint16_t> reads, std::vector<std::uint16_t> frees, std::vector<std::uint16_t> writes,
-                  KernelKind kind = KernelKind::kOther) {
-    program_.kernels.push_back({fmt::format("k{}", program_.kernels.size()), kind, 0, std::move(reads), std::move(frees), std::move(writes)});
+  unsigned kernel(std::vector<std::uint16_t> reads, std::vector<std::uint16_t> frees,
+                  std::vector<std::uint16_t> writes, KernelKind kind = KernelKind::kOther) {
+    program_.kernels.push_back({fmt::format("k{}", program_.kernels.size()), kind, 0, std::move(reads),
+                                std::move(frees), std::move(writes)});
     return static_cast<unsigned>(program_.kernels.size() - 1);
   }
-  unsigned endpoint(EndpointKind kind, unsigned family, unsigned slot, Rank peer, bool free_after = false, Bytes bytes = -1,
-                    ReduceOp reduce = ReduceOp::kSum) {
+  unsigned endpoint(EndpointKind kind, unsigned family, unsigned slot, Rank peer, bool free_after = false,
+                    Bytes bytes = -1, ReduceOp reduce = ReduceOp::kSum) {
     Endpoint row;
     row.kind = kind;
     row.family = static_cast<std::uint16_t>(family);
@@ -55,8 +57,9 @@ class Builder {
     row.bytes = bytes < 0 ? program_.slots[slot].bytes : bytes;
     for (std::size_t i = 0; i < program_.endpoints.size(); ++i) {
       const Endpoint& e = program_.endpoints[i];
-      if (e.kind == row.kind && e.family == row.family && e.slot == row.slot && e.form == row.form && e.peer == row.peer &&
-          e.free_after == row.free_after && e.bytes == row.bytes && e.reduce == row.reduce) {
+      if (e.kind == row.kind && e.family == row.family && e.slot == row.slot && e.form == row.form &&
+          e.peer == row.peer && e.free_after == row.free_after && e.bytes == row.bytes &&
+          e.reduce == row.reduce) {
         return static_cast<unsigned>(i);
       }
     }
@@ -69,20 +72,26 @@ class Builder {
   void launch(Rank rank, unsigned kernel, int microbatch = 0, int stream = 0, unsigned flags = 0) {
     add(rank, make_item(ItemOp::kLaunch, microbatch, flags, kernel, static_cast<unsigned>(stream)));
   }
-  void op(Rank rank, unsigned endpoint, int microbatch = 0, unsigned flags = kAfterCompute | kComputeWaits, unsigned queue = 0) {
+  void op(Rank rank, unsigned endpoint, int microbatch = 0, unsigned flags = kAfterCompute | kComputeWaits,
+          unsigned queue = 0) {
     const unsigned stream = 1u + program_.endpoints[endpoint].family;
     add(rank, make_item(ItemOp::kOp, microbatch, flags, endpoint, stream | queue << 8));
   }
-  void send(Rank rank, Rank to, unsigned slot, int microbatch = 0, unsigned flags = kAfterCompute | kComputeWaits, unsigned family = 0) {
+  void send(Rank rank, Rank to, unsigned slot, int microbatch = 0,
+            unsigned flags = kAfterCompute | kComputeWaits, unsigned family = 0) {
     op(rank, endpoint(EndpointKind::kSend, family, slot, to), microbatch, flags);
   }
-  void recv(Rank rank, Rank from, unsigned slot, int microbatch = 0, unsigned flags = kAfterCompute | kComputeWaits, unsigned family = 0) {
+  void recv(Rank rank, Rank from, unsigned slot, int microbatch = 0,
+            unsigned flags = kAfterCompute | kComputeWaits, unsigned family = 0) {
     op(rank, endpoint(EndpointKind::kRecv, family, slot, from), microbatch, flags);
   }
-  void all_reduce(Rank rank, unsigned slot, unsigned family = 0, unsigned flags = kAfterCompute | kComputeWaits) {
+  void all_reduce(Rank rank, unsigned slot, unsigned family = 0,
+                  unsigned flags = kAfterCompute | kComputeWaits) {
     op(rank, endpoint(EndpointKind::kAllReduce, family, slot, -1), kNoMicrobatch, flags);
   }
-  void free(Rank rank, unsigned slot, int microbatch = 0) { add(rank, make_item(ItemOp::kFree, microbatch, 0, slot, 0)); }
+  void free(Rank rank, unsigned slot, int microbatch = 0) {
+    add(rank, make_item(ItemOp::kFree, microbatch, 0, slot, 0));
+  }
 
   Program build() {
     program_.items.clear();
@@ -90,7 +99,8 @@ class Builder {
     for (std::size_t r = 0; r < rows_.size(); ++r) {
       const auto begin = static_cast<std::uint32_t>(program_.items.size());
       program_.items.insert(program_.items.end(), rows_[r].begin(), rows_[r].end());
-      program_.threads.push_back({static_cast<Rank>(r), begin, static_cast<std::uint32_t>(program_.items.size())});
+      program_.threads.push_back(
+          {static_cast<Rank>(r), begin, static_cast<std::uint32_t>(program_.items.size())});
     }
     const Status status = validate_program(program_);
     EXPECT_TRUE(status.has_value()) << status.error().text();
@@ -111,7 +121,8 @@ inline Verdict check(const Program& program, const CheckOptions& options = {}) {
 }
 
 inline int count(const std::vector<Finding>& findings, FindingKind kind) {
-  return static_cast<int>(std::count_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.kind == kind; }));
+  return static_cast<int>(
+      std::count_if(findings.begin(), findings.end(), [&](const Finding& f) { return f.kind == kind; }));
 }
 
 // All findings in words, for messages of failing tests.

@@ -1,6 +1,7 @@
-// Small worlds, all of them: every pair of host programs of two ranks with at most three operations each, where an operation
-// is a send or a receive of one of two tensors over one of two communicators, alone or chained to the one before it in a
-// group. Programs that differ only in the names of tensors or communicators count once.
+// Small worlds, all of them: every pair of host programs of two ranks with at most three operations each,
+// where an operation is a send or a receive of one of two tensors over one of two communicators, alone or
+// chained to the one before it in a group. Programs that differ only in the names of tensors or communicators
+// count once.
 #include <cstdio>
 #include <map>
 #include <tuple>
@@ -93,8 +94,8 @@ class World {
   unsigned endpoints_[2][2][2] = {};  // family, peer, receives
 };
 
-// How many of a rank's operations are of each (communicator, direction); both ranks' must mirror each other for a program
-// to be worth more than "unmatched".
+// How many of a rank's operations are of each (communicator, direction); both ranks' must mirror each other
+// for a program to be worth more than "unmatched".
 int profile(const Side& side, bool mirrored) {
   int out = 0;
   for (int i = 0; i < side.length; ++i) {
@@ -132,7 +133,8 @@ TEST(CheckExhaustive, TwoRanksThreeOperations) {
     }
   }
   std::printf("[ programs ] %lld up to renaming, %lld complete in the certification mode, %lld by default\n",
-              static_cast<long long>(programs), static_cast<long long>(certified), static_cast<long long>(by_default));
+              static_cast<long long>(programs), static_cast<long long>(certified),
+              static_cast<long long>(by_default));
   EXPECT_GT(programs, 10000);
   EXPECT_GT(certified, 100);
   EXPECT_GT(by_default, certified);

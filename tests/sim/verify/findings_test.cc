@@ -106,7 +106,8 @@ TEST(CheckFindings, CollectiveMismatch) {
     b.family("dp", {{0, 1}});
     b.all_reduce(0, s);
     if (fault == 1) b.op(1, b.endpoint(EndpointKind::kAllReduce, 0, s, -1, false, 32), kNoMicrobatch);
-    if (fault == 2) b.op(1, b.endpoint(EndpointKind::kAllReduce, 0, s, -1, false, 64, ReduceOp::kMax), kNoMicrobatch);
+    if (fault == 2)
+      b.op(1, b.endpoint(EndpointKind::kAllReduce, 0, s, -1, false, 64, ReduceOp::kMax), kNoMicrobatch);
     if (fault == 3) b.op(1, b.endpoint(EndpointKind::kBroadcast, 0, s, 0), kNoMicrobatch);
     if (fault == 0) b.all_reduce(1, s);
     if (fault == 0) {
@@ -175,10 +176,12 @@ TEST(CheckFindings, DoubleWrite) {
   expect_only(p.b.build(), FindingKind::kDoubleWrite);
 }
 
-// A release needs an edge from the send that reads the slot: the stream's, a later wait for a handle, or the host's.
+// A release needs an edge from the send that reads the slot: the stream's, a later wait for a handle, or the
+// host's.
 TEST(CheckFindings, FreeInUse) {
   enum Cure { kNone, kCompute, kHost, kHandleWait, kHostHandleWait, kEvent, kSyncStream, kFreeAfter };
-  for (const Cure cure : {kNone, kCompute, kHost, kHandleWait, kHostHandleWait, kEvent, kSyncStream, kFreeAfter}) {
+  for (const Cure cure :
+       {kNone, kCompute, kHost, kHandleWait, kHostHandleWait, kEvent, kSyncStream, kFreeAfter}) {
     Pair p;
     p.b.program().events.push_back("sent");
     unsigned flags = kAfterCompute;
@@ -205,8 +208,10 @@ TEST(CheckFindings, FreeInUse) {
     expect_only(program, FindingKind::kFreeInUse);
     const Verdict verdict = check(program);
     ASSERT_EQ(verdict.findings.front().operations.size(), 2u);  // the release and the send
-    EXPECT_EQ(item_op(program.items[static_cast<std::size_t>(verdict.findings.front().operations[0].item)]), ItemOp::kFree);
-    EXPECT_EQ(item_op(program.items[static_cast<std::size_t>(verdict.findings.front().operations[1].item)]), ItemOp::kOp);
+    EXPECT_EQ(item_op(program.items[static_cast<std::size_t>(verdict.findings.front().operations[0].item)]),
+              ItemOp::kFree);
+    EXPECT_EQ(item_op(program.items[static_cast<std::size_t>(verdict.findings.front().operations[1].item)]),
+              ItemOp::kOp);
   }
 }
 

@@ -1,6 +1,6 @@
-// Random Programs from one 64-bit seed: a random sequence of global steps (a message, a group of messages that cross, a
-// collective) is dealt to the ranks, so that it completes, with streams, edges and host waits drawn at will; then it is left
-// alone, or its order is disturbed, or one fault is put in.
+// Random Programs from one 64-bit seed: a random sequence of global steps (a message, a group of messages
+// that cross, a collective) is dealt to the ranks, so that it completes, with streams, edges and host waits
+// drawn at will; then it is left alone, or its order is disturbed, or one fault is put in.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@ class Draw {
 
 class RandomProgram {
  public:
-  explicit RandomProgram(std::uint64_t seed) : draw_(seed), ranks_(2 + draw_.below(3)), b_(ranks_, kMicrobatches) {
+  explicit RandomProgram(std::uint64_t seed)
+      : draw_(seed), ranks_(2 + draw_.below(3)), b_(ranks_, kMicrobatches) {
     b_.program().fragment = true;
     for (int s = 0; s < 2; ++s) slots_.push_back(b_.slot("x" + std::to_string(s), 64 << (4 * s)));
     step_slot_ = b_.slot("s", 256, SlotKind::kOther, false, true);
@@ -75,14 +76,24 @@ class RandomProgram {
   Item extra() {
     const auto stream = static_cast<unsigned>(draw_.below(static_cast<int>(members_.size()) + 1));
     switch (draw_.below(8)) {
-      case 0: return make_item(ItemOp::kLaunch, 0, 0, kernel_, 0);
-      case 1: return make_item(ItemOp::kLaunch, 0, 0, kernel_, stream);
-      case 2: return make_item(ItemOp::kRecord, kNoMicrobatch, 0, static_cast<unsigned>(draw_.below(2)), stream);
-      case 3: return make_item(ItemOp::kWaitEvent, kNoMicrobatch, 0, static_cast<unsigned>(draw_.below(2)), stream);
-      case 4: return draw_.one_in(3) ? make_item(ItemOp::kSyncEvent, kNoMicrobatch, 0, static_cast<unsigned>(draw_.below(2)), 0) : 0;
-      case 5: return draw_.one_in(3) ? make_item(ItemOp::kSyncStream, kNoMicrobatch, 0, 0, stream) : 0;
-      case 6: return draw_.one_in(4) ? make_item(ItemOp::kSyncDevice, kNoMicrobatch, 0, 0, 0) : 0;
-      default: return 0;
+      case 0:
+        return make_item(ItemOp::kLaunch, 0, 0, kernel_, 0);
+      case 1:
+        return make_item(ItemOp::kLaunch, 0, 0, kernel_, stream);
+      case 2:
+        return make_item(ItemOp::kRecord, kNoMicrobatch, 0, static_cast<unsigned>(draw_.below(2)), stream);
+      case 3:
+        return make_item(ItemOp::kWaitEvent, kNoMicrobatch, 0, static_cast<unsigned>(draw_.below(2)), stream);
+      case 4:
+        return draw_.one_in(3)
+                   ? make_item(ItemOp::kSyncEvent, kNoMicrobatch, 0, static_cast<unsigned>(draw_.below(2)), 0)
+                   : 0;
+      case 5:
+        return draw_.one_in(3) ? make_item(ItemOp::kSyncStream, kNoMicrobatch, 0, 0, stream) : 0;
+      case 6:
+        return draw_.one_in(4) ? make_item(ItemOp::kSyncDevice, kNoMicrobatch, 0, 0, 0) : 0;
+      default:
+        return 0;
     }
   }
 
@@ -103,7 +114,9 @@ class RandomProgram {
   }
 
   unsigned family() { return static_cast<unsigned>(draw_.below(static_cast<int>(members_.size()))); }
-  Rank member(unsigned f) { return members_[f][static_cast<std::size_t>(draw_.below(static_cast<int>(members_[f].size())))]; }
+  Rank member(unsigned f) {
+    return members_[f][static_cast<std::size_t>(draw_.below(static_cast<int>(members_[f].size())))];
+  }
 
   void step() {
     const unsigned f = family();
@@ -113,7 +126,8 @@ class RandomProgram {
       for (const Rank r : members_[f]) {
         const unsigned e = kind == 0   ? b_.endpoint(EndpointKind::kAllReduce, f, step_slot_, -1)
                            : kind == 1 ? b_.endpoint(EndpointKind::kBroadcast, f, step_slot_, root)
-                                       : b_.endpoint(EndpointKind::kAllReduce, f, step_slot_, -1, false, 128, ReduceOp::kMax);
+                                       : b_.endpoint(EndpointKind::kAllReduce, f, step_slot_, -1, false, 128,
+                                                     ReduceOp::kMax);
         put(r, {{e, kNoMicrobatch}});
       }
       return;
@@ -129,8 +143,10 @@ class RandomProgram {
     for (int i = 0; i < back; ++i) {
       const int other = draw_.below(kMicrobatches);
       const bool same_way = draw_.one_in(3);
-      of_from.push_back({b_.endpoint(same_way ? EndpointKind::kSend : EndpointKind::kRecv, f, slot, to), other});
-      of_to.push_back({b_.endpoint(same_way ? EndpointKind::kRecv : EndpointKind::kSend, f, slot, from), other});
+      of_from.push_back(
+          {b_.endpoint(same_way ? EndpointKind::kSend : EndpointKind::kRecv, f, slot, to), other});
+      of_to.push_back(
+          {b_.endpoint(same_way ? EndpointKind::kRecv : EndpointKind::kSend, f, slot, from), other});
     }
     put(from, std::move(of_from));
     put(to, std::move(of_to));
@@ -141,11 +157,22 @@ class RandomProgram {
     if (row.empty()) return;
     const auto at = static_cast<std::size_t>(draw_.below(static_cast<int>(row.size())));
     switch (draw_.below(8)) {
-      case 0: row.erase(row.begin() + static_cast<std::ptrdiff_t>(at)); return;
-      case 1: row.insert(row.begin() + static_cast<std::ptrdiff_t>(at), row[at]); return;
-      case 2: std::swap(row[at], row[static_cast<std::size_t>(draw_.below(static_cast<int>(row.size())))]); return;
-      case 3: std::swap(row[at].entries.front(), row[at].entries.back()); return;
-      case 4: row[at].entries.front().microbatch = kNoMicrobatch == row[at].entries.front().microbatch ? kNoMicrobatch : 0; return;
+      case 0:
+        row.erase(row.begin() + static_cast<std::ptrdiff_t>(at));
+        return;
+      case 1:
+        row.insert(row.begin() + static_cast<std::ptrdiff_t>(at), row[at]);
+        return;
+      case 2:
+        std::swap(row[at], row[static_cast<std::size_t>(draw_.below(static_cast<int>(row.size())))]);
+        return;
+      case 3:
+        std::swap(row[at].entries.front(), row[at].entries.back());
+        return;
+      case 4:
+        row[at].entries.front().microbatch =
+            kNoMicrobatch == row[at].entries.front().microbatch ? kNoMicrobatch : 0;
+        return;
       case 5: {  // a group in pieces
         const Group whole = row[at];
         row.erase(row.begin() + static_cast<std::ptrdiff_t>(at));
@@ -156,7 +183,8 @@ class RandomProgram {
         }
         return;
       }
-      default: return;
+      default:
+        return;
     }
   }
 
@@ -166,7 +194,8 @@ class RandomProgram {
       const bool last = i + 1 == group.entries.size();
       const unsigned endpoint = group.entries[i].endpoint;
       const unsigned stream = 1u + b_.program().endpoints[group.entries.back().endpoint].family;
-      b_.add(rank, make_item(ItemOp::kOp, group.entries[i].microbatch, last ? group.flags : unsigned{kMore}, endpoint, stream));
+      b_.add(rank, make_item(ItemOp::kOp, group.entries[i].microbatch, last ? group.flags : unsigned{kMore},
+                             endpoint, stream));
     }
   }
 

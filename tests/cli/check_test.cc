@@ -1,0 +1,126 @@
+// check, sim, record, show and report as a user starts them: what they print, and their exit codes.
+#include <chrono>
+#include <filesystem>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/text.h"
+#include "sim/verdict.h"
+#include "tests/cli/run_program.h"
+
+namespace plumbline {
+namespace {
+
+class Check : public testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = testing::TempDir() + "plumbline_check_" + test->name();
+    std::filesystem::create_directories(folder_);
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::string file(const std::string& name, std::string_view text) const {
+    EXPECT_TRUE(write_file(path(name), text).has_value());
+    return path(name);
+  }
+
+ private:
+  std::string folder_;
+};
+
+constexpr std::string_view kHang = "0SEND_F1,2RECV_F0\n1SEND_F0,1RECV_F1\n";
+
+TEST_F(Check, ConfigurationHolds) {
+  const Outcome outcome = run_plumbline("check --pp 4 --microbatches 8");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("holds"), std::string::npos);
+}
+
+TEST_F(Check, HangOfAFragment) {
+  const std::string hang = file("hang.csv", kHang);
+  EXPECT_EQ(run_plumbline("check --fragment " + hang).code, 3);
+  const Outcome outcome = run_plumbline("check --fragment --json " + hang);
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  const auto verdict = parse_verdict_json(outcome.out, "json");
+  ASSERT_TRUE(verdict.has_value()) << verdict.error().text();
+  EXPECT_EQ(verdict->modes[0].findings.back().cycle.size(), 2u);
+  // The same rows from standard input, and without the name that says what they are.
+  EXPECT_EQ(run_plumbline("check --fragment " + file("rows", kHang)).code, 3);
+}
+
+TEST_F(Check, StructureOfASchedule) {
+  const Outcome outcome = run_plumbline("check " + file("twice.csv", "0F0,0F0,0B0\n1F0,1B0\n"));
+  EXPECT_EQ(outcome.code, 1) << outcome.err << outcome.out;
+  EXPECT_NE(outcome.out.find("0F0"), std::string::npos);
+}
+
+TEST_F(Check, ProgramText) {
+  const Outcome lowered = run_plumbline("lower --pp 2 --microbatches 4");
+  ASSERT_EQ(lowered.code, 0) << lowered.err;
+  EXPECT_EQ(run_plumbline("check " + file("program.txt", lowered.out)).code, 0);
+}
+
+TEST_F(Check, MemoryLimit) {
+  EXPECT_EQ(run_plumbline("check --pp 4 -m 8 --memory-limit 1KiB").code, 5);
+  EXPECT_EQ(run_plumbline("check --pp 4 -m 8 --memory-limit 64GiB").code, 0);
+  EXPECT_EQ(run_plumbline("check --pp 4 -m 8 --memory-limit much").code, 2);
+}
+
+TEST_F(Check, UsageErrors) {
+  EXPECT_EQ(run_plumbline("check /nonexistent.toml").code, 2);
+  EXPECT_EQ(run_plumbline("check --pipeline 3").code, 2);
+  EXPECT_EQ(run_plumbline("check " + file("bad.csv", "0F0,nonsense\n")).code, 2);
+}
+
+TEST_F(Check, IsQuick) {
+  run_plumbline("check --pp 8 --microbatches 64");
+  auto best = std::chrono::nanoseconds::max();
+  for (int i = 0; i < 5; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    ASSERT_EQ(run_plumbline("check --pp 8 --microbatches 64").code, 0);
+    best = std::min<std::chrono::nanoseconds>(best, std::chrono::steady_clock::now() - start);
+  }
+  // The shell that starts it is counted too, and sanitizers; the promise is 20 ms on a plain build.
+  EXPECT_LT(best, std::chrono::milliseconds(500));
+}
+
+TEST_F(Check, SimulateRecordShowReport) {
+  const std::string run = path("run.plmb");
+  const Outcome sim = run_plumbline("sim --pp 4 -m 8 --steps 2 -o " + run);
+  ASSERT_EQ(sim.code, 0) << sim.err;
+  for (const char* word : {"makespan", "stage time", "digest", "run.plmb"}) {
+    EXPECT_NE(sim.out.find(word), std::string::npos) << word;
+  }
+  const Outcome again = run_plumbline("sim --pp 4 -m 8 --steps 2 --json");
+  const Outcome dump = run_plumbline("record dump --json --events " + run);
+  ASSERT_EQ(dump.code, 0) << dump.err;
+  const auto record = nlohmann::json::parse(dump.out);
+  EXPECT_EQ(record.at("steps").size(), 2u);
+  EXPECT_EQ(record.at("events").size(), record.at("event_count").get<std::size_t>());
+  EXPECT_EQ(record.at("digest"), nlohmann::json::parse(again.out).at("digest"));
+  EXPECT_NE(run_plumbline("record dump " + run).out.find("4 ranks"), std::string::npos);
+  EXPECT_NE(run_plumbline("show " + run).out.find("rank 3"), std::string::npos);
+  EXPECT_NE(run_plumbline("show --pp 4 -m 8").out.find("rank 3"), std::string::npos);
+  const std::string page = path("report.html"), picture = path("t.svg"), graph = path("g.dot");
+  const Outcome report =
+      run_plumbline("report " + run + " -o " + page + " --svg " + picture + " --dot " + graph);
+  EXPECT_EQ(report.code, 0) << report.err;
+  EXPECT_TRUE(read_file(page)->find("<html") != std::string::npos);
+  EXPECT_TRUE(read_file(picture)->find("<svg") != std::string::npos);
+  EXPECT_TRUE(read_file(graph)->find("digraph") != std::string::npos);
+  EXPECT_EQ(run_plumbline("report " + run).code, 2);
+  EXPECT_EQ(run_plumbline("record dump " + graph).code, 2);
+}
+
+TEST_F(Check, SimulatedHangLeavesARecord) {
+  const std::string hang = file("hang.csv", kHang), run = path("hang.plmb"), graph = path("hang.dot");
+  EXPECT_EQ(run_plumbline("sim --fragment " + hang + " -o " + run).code, 3);
+  EXPECT_EQ(run_plumbline("report " + run + " --dot " + graph).code, 0);
+  EXPECT_NE(read_file(graph)->find("SEND_F1"), std::string::npos);
+  EXPECT_EQ(run_plumbline("sim --fragment --send always-eager " + hang).code, 0);
+}
+
+}  // namespace
+}  // namespace plumbline
