@@ -204,7 +204,8 @@ void check_schedule(RuleBook& book) {
   } else if (s.group_size == 0) {
     s.group_size = pp;
   }
-  if (s.p2p == P2pStyle::kBatched && pp == 2 && s.chunks > 1) {
+  const bool called = s.kind != ScheduleKind::kCsv;  // a listed schedule has no combined calls
+  if (called && s.p2p == P2pStyle::kBatched && pp == 2 && s.chunks > 1) {
     book.warn(
         "batched calls with pp = 2 and several chunks may pair the wrong messages, as both neighbours are "
         "one rank; "
