@@ -286,11 +286,16 @@ void World::end_step(bool completed, RunRecord& record) {
           fmt::format("{} on rank {} completed early, but no receive ever takes it", from.text, from.rank));
     }
   }
+  // Events carry rows of this Program's tables until here; the record may know several Programs.
+  const std::uint32_t base = label_base(record, program());
   for (ThreadState& thread : threads_) {
     std::stable_sort(thread.events.begin(), thread.events.end(), [](const EventRow& a, const EventRow& b) {
       return a.event.start != b.event.start ? a.event.start < b.event.start : a.item < b.item;
     });
-    for (const EventRow& row : thread.events) record.events.push_back(row.event);
+    for (EventRow& row : thread.events) {
+      row.event.label += base;
+      record.events.push_back(row.event);
+    }
     record.memory.insert(record.memory.end(), thread.memory.begin(), thread.memory.end());
     thread.events.clear();
     thread.memory.clear();

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "engine/base/hash.h"
@@ -70,6 +72,34 @@ std::uint64_t RunRecord::digest() const {
   return hasher.digest();
 }
 
+namespace {
+
+// Kernels first, then endpoints: an event's label is its row in these tables.
+std::vector<EventLabel> labels_of(const Program& program) {
+  std::vector<EventLabel> labels;
+  for (const Kernel& kernel : program.kernels) {
+    EventLabel label;
+    label.name = kernel.name;
+    label.kernel = kernel.kind;
+    label.stage = kernel.stage;
+    labels.push_back(std::move(label));
+  }
+  for (const Endpoint& endpoint : program.endpoints) {
+    const SlotClass& slot = program.slots[endpoint.slot];
+    EventLabel label;
+    label.communication = true;
+    label.name = endpoint.name;
+    label.endpoint = endpoint.kind;
+    label.stage = slot.stage;
+    label.slot = slot.kind;
+    label.bytes = endpoint.bytes;
+    labels.push_back(std::move(label));
+  }
+  return labels;
+}
+
+}  // namespace
+
 RunRecord record_for(const Program& program) {
   RunRecord record;
   record.producer = fmt::format("plumbline {}", version());
@@ -82,25 +112,16 @@ RunRecord record_for(const Program& program) {
     record.replica.push_back(program.grid.coordinate(rank, Axis::kDp));
   }
   record.streams = program.streams;
-  for (const Kernel& kernel : program.kernels) {
-    EventLabel label;
-    label.name = kernel.name;
-    label.kernel = kernel.kind;
-    label.stage = kernel.stage;
-    record.labels.push_back(std::move(label));
-  }
-  for (const Endpoint& endpoint : program.endpoints) {
-    const SlotClass& slot = program.slots[endpoint.slot];
-    EventLabel label;
-    label.communication = true;
-    label.name = endpoint.name;
-    label.endpoint = endpoint.kind;
-    label.stage = slot.stage;
-    label.slot = slot.kind;
-    label.bytes = endpoint.bytes;
-    record.labels.push_back(std::move(label));
-  }
+  record.labels = labels_of(program);
   return record;
+}
+
+std::uint32_t label_base(RunRecord& record, const Program& program) {
+  const std::vector<EventLabel> wanted = labels_of(program);
+  const auto found = std::search(record.labels.begin(), record.labels.end(), wanted.begin(), wanted.end());
+  const auto base = static_cast<std::uint32_t>(found - record.labels.begin());
+  if (found == record.labels.end()) record.labels.insert(found, wanted.begin(), wanted.end());
+  return base;
 }
 
 }  // namespace plumbline

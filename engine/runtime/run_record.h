@@ -101,6 +101,10 @@ struct RunRecord {
 
 // Streams, labels, rank tables and program digest from a Program.
 RunRecord record_for(const Program& program);
+// The row of the Program's first label in the record. A Program the record does not know yet (evaluation
+// beside training) gets its labels appended; do that before a RecordWriter is made, since the header is
+// written once.
+std::uint32_t label_base(RunRecord& record, const Program& program);
 
 std::string serialize_record(const RunRecord& record);
 // Reads whole steps up to the end or to where the file was cut off; a file that is not a record is an error,

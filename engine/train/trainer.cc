@@ -259,22 +259,19 @@ Result<bool> Trainer::Impl::step(const StepInput& input) {
   for (StageWorker* worker : workers) worker->begin_step(input);
   Result<SimStep> done = driver->run_step(steps, record);
   if (!done) return tl::unexpected(done.error());
-  if (!done->completed || !done->findings.empty()) {
-    stop(*done);
-    return false;
-  }
+  if (!done->completed || !done->findings.empty()) stop(*done);
+  if (!done->completed) return false;
   if (!input.evaluation) consumed += samples_per_step(config);
   StepRow row = row_of(input, *done);
   if (!input.evaluation) {
-    PL_TRY(check_replicas());
+    if (done->findings.empty()) PL_TRY(check_replicas());
     digest(row);
   }
   record.steps.push_back(row);
   ++steps;
   if (options.on_step) PL_TRY(options.on_step(record));
-  if (outcome.toy.empty()) return true;
-  outcome.exit_code = 4;
-  return false;
+  if (!outcome.toy.empty()) outcome.exit_code = 4;
+  return outcome.exit_code == 0;
 }
 
 Result<bool> Trainer::Impl::train() {
@@ -325,6 +322,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(RunConfig config, Options optio
   }
   impl->driver = impl->options.driver(impl->config, impl->train_linked, std::move(run_by_driver));
   impl->record = record_for(impl->train_program);
+  label_base(impl->record, impl->evaluation_program);  // before a writer puts the header down
   impl->record.backend = impl->driver->name();
   impl->record.schedule = impl->train_program.name;
   impl->record.config = config_toml(impl->config);
