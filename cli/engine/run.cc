@@ -125,7 +125,7 @@ const RegisterCommand kCommand(
     {.name = "run",
      .summary = "train a model through the simulated pipeline and record everything",
      .usage = "[CONFIG] [flags] [-o run.plmb]",
-     .examples = {{"plumbline run --pp 4 --num-layers 4 --micro-batches 8", "1F1B, fp32"},
+     .examples = {{"plumbline run --pp 4 --num-layers 4 --microbatches 8", "1F1B, fp32"},
                   {"plumbline run cfg.toml --fp16 -o fp16.plmb", ""}},
      .build = build});
 

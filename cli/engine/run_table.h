@@ -1,4 +1,5 @@
-// The table that a training run prints: one line an interval, and one for every evaluation and every skipped step.
+// The table that a training run prints: one line an interval, and one for every evaluation and every skipped
+// step.
 #pragma once
 
 #include <chrono>

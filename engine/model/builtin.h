@@ -1,5 +1,5 @@
-// The models that come with plumbline, named here because a linker drops self-registering objects out of archives. A model
-// of one's own uses RegisterModel in a file that is linked straight into the executable.
+// The models that come with plumbline, named here because a linker drops self-registering objects out of
+// archives. A model of one's own uses RegisterModel in a file that is linked straight into the executable.
 #pragma once
 
 #include "engine/model/stage.h"

@@ -1,6 +1,7 @@
-// A byte-level GPT: learned positions, pre-norm blocks of causal attention and a GELU MLP, a final norm, and an output head
-// that is the embedding again (tied). Layers are split evenly over the stages. Weights are normal with model.init_std, the
-// two projections that write to the residual stream with init_std / sqrt(2 * layers), biases zero (Radford et al., 2019).
+// A byte-level GPT: learned positions, pre-norm blocks of causal attention and a GELU MLP, a final norm, and
+// an output head that is the embedding again (tied). Layers are split evenly over the stages. Weights are
+// normal with model.init_std, the two projections that write to the residual stream with init_std / sqrt(2 *
+// layers), biases zero (Radford et al., 2019).
 #include <cmath>
 #include <utility>
 

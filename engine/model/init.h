@@ -1,5 +1,5 @@
-// Making parameters: initial values are draws of CounterRng(seed, parameter name) indexed by element, rounded to the run's
-// precision, so that no layout of stages and ranks changes them.
+// Making parameters: initial values are draws of CounterRng(seed, parameter name) indexed by element, rounded
+// to the run's precision, so that no layout of stages and ranks changes them.
 #pragma once
 
 #include <string>
@@ -17,8 +17,9 @@ StageParameter constant_parameter(const StageSpec& spec, std::string name, at::I
 ModelSizes activation_sizes(const RunConfig& config);
 void add_stage_sizes(const std::vector<StageParameter>& parameters, ModelSizes& sizes);
 
-// Sizes of a model found by making each of its stages once, for models that do not care to work them out: parameters and
-// gradients exactly, an activation of [micro_batch_size, seq_length, hidden], and a stash of one activation a parameter.
+// Sizes of a model found by making each of its stages once, for models that do not care to work them out:
+// parameters and gradients exactly, an activation of [micro_batch_size, seq_length, hidden], and a stash of
+// one activation a parameter.
 template <typename StageType>
 ModelSizes sizes_by_making(const RunConfig& config) {
   ModelSizes sizes = activation_sizes(config);
@@ -29,7 +30,8 @@ ModelSizes sizes_by_making(const RunConfig& config) {
   return sizes;
 }
 
-// The layers of a stage when `layers` are split evenly in order, the first stages taking one more if it does not divide.
+// The layers of a stage when `layers` are split evenly in order, the first stages taking one more if it does
+// not divide.
 struct LayerRange {
   int begin = 0;
   int end = 0;

@@ -32,8 +32,11 @@ struct Out {
   Index row;
 };
 
-enum class Skip { kUpper, kLower, kAboveDiagonal };
-// kUpper: left(i, p) is zero for p > i. kLower: left(i, p) is zero for p < i. kAboveDiagonal: out(i, j) for j > i is not wanted.
+enum class Skip {
+  kUpper,          // left(i, p) is zero for p > i
+  kLower,          // left(i, p) is zero for p < i
+  kAboveDiagonal,  // out(i, j) is not wanted for j > i
+};
 
 namespace plain {
 #include "engine/model/kernels_body.h"
@@ -46,19 +49,23 @@ namespace avx2 {
 #include "engine/model/kernels_body.h"
 }  // namespace avx2
 #pragma GCC pop_options
+bool plain_forced = false;
 bool has_avx2() {
   static const bool yes = __builtin_cpu_supports("avx2");
-  return yes;
+  return yes && !plain_forced;
 }
 // Calls the copy that this processor can run.
 #define PL_RUN(function, ...) (has_avx2() ? avx2::function(__VA_ARGS__) : plain::function(__VA_ARGS__))
 #else
+bool plain_forced = true;
 #define PL_RUN(function, ...) plain::function(__VA_ARGS__)
 #endif
 
 std::size_t size(Index count) { return static_cast<std::size_t>(count); }
 
 }  // namespace
+
+void force_plain(bool on) { plain_forced = on; }
 
 void add_bias(float* values, const float* bias, Index rows, Index columns, DType type) {
   if (bias != nullptr) PL_RUN(add_rows, values, bias, rows, columns);

@@ -1,7 +1,9 @@
-// The loops behind kernels.h. kernels.cc includes this file twice, once for any processor and once for AVX2, each time inside
-// a namespace of its own; hence no include guard and no include. Both copies give the same bits: fp contraction is off, and
-// the compiler never reorders a sum - long sums run in eight lanes that the source spells out. No templates and no lambdas:
-// their instances would lose the target.
+// no-guard: kernels.cc includes it once for any processor and once for AVX2
+//
+// The loops behind kernels.h. kernels.cc includes this file twice, once for any processor and once for AVX2,
+// each time inside a namespace of its own. Both copies give the same bits: fp contraction is off, and the
+// compiler never reorders a sum - long sums run in eight lanes that the source spells out. No templates and no
+// lambdas: their instances would lose the target.
 
 constexpr float kGeluSlope = 1.5957691216f;  // 2 * sqrt(2 / pi)
 constexpr float kGeluCube = 0.044715f;
@@ -137,7 +139,8 @@ void norm_rows_grad(const float* in, const float* weight, const float* mean, con
   }
 }
 
-// Row by row: exponentials of (logits - largest) into `out`, their sum returned through `sums`, the largest through `most`.
+// Row by row: exponentials of (logits - largest) into `out`, their sum returned through `sums`, the largest
+// through `most`.
 void softmax_rows(const float* logits, float* out, float* sums, float* most, Index rows, Index columns) {
   for (Index r = 0; r < rows; ++r) {
     const float* x = logits + r * columns;
@@ -190,8 +193,8 @@ inline void tile(const Left& a, const Right& b, const Out& c, Index i, Index j, 
   }
 }
 
-// out[rows x columns] = left[rows x inner] * right[inner x columns]. Every sum runs over p in ascending order, so that tiles
-// and edges agree.
+// out[rows x columns] = left[rows x inner] * right[inner x columns]. Every sum runs over p in ascending
+// order, so that tiles and edges agree.
 void multiply(const Left& a, const Right& b, const Out& c, Index rows, Index columns, Index inner,
               Skip skip) {
   for (Index i = 0; i < rows; i += kTileRows) {

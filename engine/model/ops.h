@@ -1,6 +1,7 @@
-// Differentiable operations in the run's precision, for writing stages (docs/bring-your-own-stage.md). Inputs and outputs
-// are fp32, fp16 or bf16 tensors; each operation computes in fp32 and rounds its result once, in the forward and in the
-// backward, so that fp16 works on any LibTorch and means the same everywhere. An fp32 stage may use plain ATen instead.
+// Differentiable operations in the run's precision, for writing stages (docs/bring-your-own-stage.md). Inputs
+// and outputs are fp32, fp16 or bf16 tensors; each operation computes in fp32 and rounds its result once, in
+// the forward and in the backward, so that fp16 works on any LibTorch and means the same everywhere. An fp32
+// stage may use plain ATen instead.
 //
 // None of them keeps its own output for the backward, so an output may be released once it has been sent.
 #pragma once
@@ -23,7 +24,8 @@ at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::T
 // Causal self-attention: qkv [batch, length, 3 * heads * depth] -> [batch, length, heads * depth].
 at::Tensor causal_attention(const at::Tensor& qkv, std::int64_t heads);
 
-// table[tokens] + positions: tokens int64 [batch, length], table [vocabulary, hidden], positions [>= length, hidden].
+// table[tokens] + positions: tokens int64 [batch, length], table [vocabulary, hidden], positions [>= length,
+// hidden].
 at::Tensor embedding(const at::Tensor& tokens, const at::Tensor& table, const at::Tensor& positions);
 
 // Mean cross entropy in nats, an fp32 scalar: logits [..., vocabulary], targets int64 of the leading shape.

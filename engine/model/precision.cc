@@ -16,7 +16,8 @@
 namespace plumbline {
 namespace {
 
-// fp16 conversions of whole arrays: eight at a time where the processor has F16C, which rounds as half.h does.
+// fp16 conversions of whole arrays: eight at a time where the processor has F16C, which rounds as half.h
+// does.
 void widen_half_plain(const std::uint16_t* source, float* destination, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) destination[i] = f16_to_float(source[i]);
 }

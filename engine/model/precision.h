@@ -1,5 +1,5 @@
-// The run's precision: what a parameter and an activation are stored in. Everything is computed in fp32 and rounded once
-// when it is stored, as a tensor core with fp32 accumulators does; fp32 is the identity.
+// The run's precision: what a parameter and an activation are stored in. Everything is computed in fp32 and
+// rounded once when it is stored, as a tensor core with fp32 accumulators does; fp32 is the identity.
 #pragma once
 
 #include <cstddef>

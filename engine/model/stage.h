@@ -21,8 +21,8 @@
 
 namespace plumbline {
 
-// A leaf of a stage. `value` has the run's precision (fp32, fp16 or bf16) and requires grad. Names are global:
-// "layers.3.mlp.w1", never local to a rank or chunk.
+// A leaf of a stage. `value` has the run's precision (fp32, fp16 or bf16) and requires grad. Names are
+// global: "layers.3.mlp.w1", never local to a rank or chunk.
 struct StageParameter {
   std::string name;
   at::Tensor value;
@@ -50,9 +50,9 @@ class Stage {
   virtual ~Stage() = default;
   // Fixed order; the same objects during the stage's life. The engine writes new values in place.
   virtual std::vector<StageParameter>& parameters() = 0;
-  // `input` is undefined on the first stage, else the previous stage's output, a leaf that requires grad. Returns the
-  // output [micro_batch_size, seq_length, hidden] in the run's precision, or, on the last stage, the mean loss of the
-  // microbatch as a scalar float32 tensor, unscaled.
+  // `input` is undefined on the first stage, else the previous stage's output, a leaf that requires grad.
+  // Returns the output [micro_batch_size, seq_length, hidden] in the run's precision, or, on the last stage,
+  // the mean loss of the microbatch as a scalar float32 tensor, unscaled.
   virtual at::Tensor forward(const at::Tensor& input, const Batch& batch) = 0;
 };
 

@@ -1,8 +1,9 @@
-// The toy model: small enough to reason about, and its gradients prove that every contribution arrived once (toy_check.h).
-// An activation row is [one-hot of the entry | sum | stages passed]; a stage adds its parameter at the one-hot's place to
-// the sum and counts itself. A gradient row carries the loss weight in the sum's place and the stages passed on the way
-// back in the count's. A stage that sees a count it does not expect spoils its contribution by a factor, so that a tensor
-// which came from the wrong stage shows although all entries look alike there.
+// The toy model: small enough to reason about, and its gradients prove that every contribution arrived once
+// (toy_check.h). An activation row is [one-hot of the entry | sum | stages passed]; a stage adds its
+// parameter at the one-hot's place to the sum and counts itself. A gradient row carries the loss weight in
+// the sum's place and the stages passed on the way back in the count's. A stage that sees a count it does not
+// expect spoils its contribution by a factor, so that a tensor which came from the wrong stage shows although
+// all entries look alike there.
 //
 // tokens hold the entry and targets its loss weight (train/data.h draws them so for this model).
 #include <utility>

@@ -1,7 +1,7 @@
-// The toy model's proof of contributions, without LibTorch. Replica d's microbatch m is entry m * dp + d of a run of
-// M * dp entries. Every stage has one parameter with one element an entry; its gradient there must be that entry's loss
-// weight, exactly. Weights are odd numbers, different for every entry of a step and moving from step to step, so that what
-// went wrong can be read off a wrong value.
+// The toy model's proof of contributions, without LibTorch. Replica d's microbatch m is entry m * dp + d of a
+// run of M * dp entries. Every stage has one parameter with one element an entry; its gradient there must be
+// that entry's loss weight, exactly. Weights are odd numbers, different for every entry of a step and moving
+// from step to step, so that what went wrong can be read off a wrong value.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace plumbline {
 
-// What a step should give. `factor` is what a loss weight of 1 becomes in the backward: scale / (M * dp), in fp32;
-// `inverse` is what gradients were multiplied with since (1 / scale after unscaling, else 1).
+// What a step should give. `factor` is what a loss weight of 1 becomes in the backward: scale / (M * dp), in
+// fp32; `inverse` is what gradients were multiplied with since (1 / scale after unscaling, else 1).
 struct ToyStep {
   DType dtype = DType::kF32;
   int microbatches = 1;
@@ -26,7 +26,8 @@ struct ToyStep {
   int entries() const { return microbatches * replicas; }
 };
 
-// Most entries a step may have, so that weights stay exact in the precision: 1021 for fp32 and fp16, 126 for bf16.
+// Most entries a step may have, so that weights stay exact in the precision: 1021 for fp32 and fp16, 126 for
+// bf16.
 int toy_max_entries(DType dtype);
 
 // The loss weight of an entry in a step, an odd number from 3 on.

@@ -1,5 +1,5 @@
-// AdamW with decoupled weight decay (Loshchilov and Hutter, 2019) on fp32 main parameters, and gradient clipping. Plain
-// loops over raw memory: one result on every machine.
+// AdamW with decoupled weight decay (Loshchilov and Hutter, 2019) on fp32 main parameters, and gradient
+// clipping. Plain loops over raw memory: one result on every machine.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ void adamw(const AdamWUpdate& update, std::span<const float> gradient, std::span
 double sum_of_squares(std::span<const float> values);
 // sqrt of the sum, in order.
 double norm_of_sums(std::span<const double> sums);
-// min(1, limit / (norm + 1e-6)); 1 when there is no limit (0) or the norm is not a number, as Megatron has it.
+// min(1, limit / (norm + 1e-6)); 1 when there is no limit (0) or the norm is not a number, as Megatron has
+// it.
 float clip_factor(double norm, double limit);
 
 // Multiplies in place; false when a value is not finite before the multiplication.

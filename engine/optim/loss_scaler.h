@@ -1,9 +1,10 @@
 // The loss scale: what the loss is multiplied with so that fp16 gradients do not vanish. Megatron's rule
 // (megatron/core/optimizer/grad_scaler.py), fp32 throughout:
-//   overflow: growth counter to 0, hysteresis counter down by one; from 0 on the scale backs off, never below the minimum
-//   no overflow: growth counter up; at the window's end the scale grows and both counters start anew
-// Good steps do not give hysteresis back, only a growth does. Every rank holds one; all are fed the agreed found_inf, so
-// they stay equal.
+//   overflow:     growth counter to 0, hysteresis counter down by one; from 0 on the scale backs off,
+//                 never below the minimum
+//   no overflow:  growth counter up; at the window's end the scale grows and both counters start anew
+// Good steps do not give hysteresis back, only a growth does. Every rank holds one; all are fed the agreed
+// found_inf, so they stay equal.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ class LossScaler {
   // No scaling: scale 1, no overflow check.
   LossScaler() = default;
   static Result<LossScaler> constant(double scale);
-  // Refuses what Megatron refuses: a scale or minimum not above 0, a minimum above the initial scale, growth not above 1,
-  // back-off outside (0, 1), a window or hysteresis below 1.
+  // Refuses what Megatron refuses: a scale or minimum not above 0, a minimum above the initial scale, growth
+  // not above 1, back-off outside (0, 1), a window or hysteresis below 1.
   static Result<LossScaler> dynamic(const Dynamic& options);
   // Of a configuration: constant if given, else dynamic with fp16, else none.
   static Result<LossScaler> of(const LossScaleConfig& config, Precision precision);

@@ -1,8 +1,10 @@
-// The learning rate of step n, Megatron's formula (megatron/core/optimizer_param_scheduler.py): n counts the updates made so
-// far, so skipped steps do not move it, and with a warm-up the very first update has the rate `initial`.
+// The learning rate of step n, Megatron's formula (megatron/core/optimizer_param_scheduler.py): n counts the
+// updates made so far, so skipped steps do not move it, and with a warm-up the very first update has the rate
+// `initial`.
 //   n <= warmup (warmup > 0): initial + (maximum - initial) * n / warmup
 //   constant: maximum          n > decay: minimum
-//   else, with x = (n - warmup) / (decay - warmup): minimum + c * (maximum - minimum), c = 1 - x or (cos(pi x) + 1) / 2
+//   else: minimum + c * (maximum - minimum), c = 1 - x (linear) or (cos(pi x) + 1) / 2 (cosine),
+//         with x = (n - warmup) / (decay - warmup)
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The optimizer of one rank: fp32 main parameters and moments of all its parameter tensors in one flat array each, the loss
-// scaler, the learning-rate schedule. It works on the rank's flat gradients (the main_grads slot) and knows nothing of
-// LibTorch; whoever owns the model's tensors copies parameters out after step().
+// The optimizer of one rank: fp32 main parameters and moments of all its parameter tensors in one flat array
+// each, the loss scaler, the learning-rate schedule. It works on the rank's flat gradients (the main_grads
+// slot) and knows nothing of LibTorch; whoever owns the model's tensors copies parameters out after step().
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 
 namespace plumbline {
 
-// One parameter tensor in the rank's flat arrays. The order is that of the Program's main_grads: stages ascending, their
-// parameters in order.
+// One parameter tensor in the rank's flat arrays. The order is that of the Program's main_grads: stages
+// ascending, their parameters in order.
 struct ParameterSlice {
   std::string name;
   int stage = 0;

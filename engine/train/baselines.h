@@ -1,4 +1,5 @@
-// What a model has to beat: losses on the held-out text of models without any context, or with one byte of it.
+// What a model has to beat: losses on the held-out text of models without any context, or with one byte of
+// it.
 #pragma once
 
 #include <string_view>

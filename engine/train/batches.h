@@ -1,6 +1,7 @@
-// Which samples a microbatch holds. All samples of a run are numbered in one order that the layout of stages never enters:
-// sample i of microbatch m of replica d, after `consumed` samples, is consumed + (m * dp + d) * micro_batch_size + i. So
-// (pp, vp) change nothing, and layouts with the same global batch train on the same samples in every step.
+// Which samples a microbatch holds. All samples of a run are numbered in one order that the layout of stages
+// never enters: sample i of microbatch m of replica d, after `consumed` samples, is consumed + (m * dp + d) *
+// micro_batch_size + i. So (pp, vp) change nothing, and layouts with the same global batch train on the same
+// samples in every step.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ class BatchSource {
 
 std::int64_t samples_per_step(const RunConfig& config);
 
-// Training sample k starts where draw k of CounterRng(seed, "data") says; evaluation samples lie evenly over the held-out
-// part. `config` and `text` outlive the source. Refuses texts shorter than a sample.
+// Training sample k starts where draw k of CounterRng(seed, "data") says; evaluation samples lie evenly over
+// the held-out part. `config` and `text` outlive the source. Refuses texts shorter than a sample.
 Result<std::unique_ptr<BatchSource>> text_batches(const RunConfig& config, const Text& text);
 
 // For the toy model: tokens hold the entry, targets its loss weight (model/toy_check.h).

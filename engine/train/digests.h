@@ -1,4 +1,5 @@
-// One digest over all parameters of a model, the same for every layout: digests of single parameters, in global order.
+// One digest over all parameters of a model, the same for every layout: digests of single parameters, in
+// global order.
 #pragma once
 
 #include <cstdint>

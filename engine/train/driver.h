@@ -1,5 +1,5 @@
-// StepDriver: who executes the Programs of a run, step after step. The trainer is handed one and does not know whether a
-// simulator, a process group or a GPU is behind it.
+// StepDriver: who executes the Programs of a run, step after step. The trainer is handed one and does not
+// know whether a simulator, a process group or a GPU is behind it.
 #pragma once
 
 #include <functional>
@@ -22,8 +22,8 @@ class StepDriver {
   virtual std::string mode() const = 0;  // what a verdict calls the conditions, "rendezvous+free+warm"
   // The Program of the steps to come; outlives them.
   virtual void set_program(const LinkedProgram& linked) = 0;
-  // Executes one step and appends its events and memory points to `record`. A step that cannot end is an outcome
-  // (completed = false with its findings); the error is a worker's.
+  // Executes one step and appends its events and memory points to `record`. A step that cannot end is an
+  // outcome (completed = false with its findings); the error is a worker's.
   virtual Result<SimStep> run_step(int step, RunRecord& record) = 0;
 };
 

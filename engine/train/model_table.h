@@ -1,5 +1,6 @@
-// The parameters of the whole model in their global order - stages ascending, each stage's parameters in order, the last
-// stage's copy of a tied embedding left out of the numbering - and the part of it that a rank holds.
+// The parameters of the whole model in their global order - stages ascending, each stage's parameters in
+// order, the last stage's copy of a tied embedding left out of the numbering - and the part of it that a rank
+// holds.
 #pragma once
 
 #include <vector>
@@ -18,8 +19,8 @@ struct ModelTable {
   std::vector<ParameterSlice> slices(const std::vector<int>& held) const;
 };
 
-// `stages` are all stages of one replica, ascending. Refuses a tied parameter that is not on the first and the last stage
-// once each, and sizes that the family announced differently.
+// `stages` are all stages of one replica, ascending. Refuses a tied parameter that is not on the first and
+// the last stage once each, and sizes that the family announced differently.
 Result<ModelTable> describe_model(const std::vector<Stage*>& stages, const ModelSizes& announced);
 
 // Values of the parameters in the order of `slices`, as fp32.

@@ -1,14 +1,17 @@
-// The sequential reference: what training must compute, without ranks, messages or schedules. It defines DESIGN 5.6 and is
-// what simulated training equals bit for bit:
+// The sequential reference: what training must compute, without ranks, messages or schedules. It defines
+// DESIGN 5.6 and is what simulated training equals bit for bit:
 //
-//   1. All stages run in one process, the output of one a detached input of the next. The forwards of a replica go first,
-//      then its backwards, the last stage first, each stage's microbatches in the schedule's backward order of that stage.
-//   2. The last stage's backward starts from float(scale / (M * dp)). Leaf gradients, in the run's precision, are added to
-//      fp32 sums in that order, starting from zero.
+//   1. All stages run in one process, the output of one a detached input of the next. The forwards of a
+//      replica go first, then its backwards, the last stage first, each stage's microbatches in the
+//      schedule's backward order of that stage.
+//   2. The last stage's backward starts from float(scale / (M * dp)). Leaf gradients, in the run's precision,
+//      are added to fp32 sums in that order, starting from zero.
 //   3. Replicas are added in rank order: ((g0 + g1) + g2) + ...
 //   4. The two uses of a tied embedding are two leaves; both become first + last.
-//   5. Gradients are multiplied by float(1 / scale); when one was not finite, the step is skipped and the scale backs off.
-//   6. Norm: a double sum of squares a parameter, in element order; the sums added in parameter order, the tied one once.
+//   5. Gradients are multiplied by float(1 / scale); when one was not finite, the step is skipped and the
+//      scale backs off.
+//   6. Norm: a double sum of squares a parameter, in element order; the sums added in parameter order, the
+//      tied one once.
 //   7. Clipping, AdamW and the copy to the model's precision, element by element (optim/adamw.h).
 //
 // Used by tests; plain on purpose, it shares nothing with the worker but the arithmetic of single elements.
@@ -36,7 +39,8 @@ class SequentialReference {
     double lr = 0.0;
   };
 
-  // `config` and `batches` outlive it. `backward_order[s]` are the microbatches of stage s as its backwards come.
+  // `config` and `batches` outlive it. `backward_order[s]` are the microbatches of stage s as its backwards
+  // come.
   static Result<SequentialReference> create(const RunConfig& config, const ModelFamily& family,
                                             const BatchSource& batches,
                                             std::vector<std::vector<int>> backward_order);

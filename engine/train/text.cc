@@ -34,7 +34,8 @@ Result<std::vector<std::string>> files_below(const std::string& path) {
 std::string default_text_path() {
   std::error_code error;
   const fs::path executable = fs::read_symlink("/proc/self/exe", error);
-  // From bin/ up: an installation has share/plumbline beside bin, a build tree lies somewhere below the sources.
+  // From bin/ up: an installation has share/plumbline beside bin, a build tree lies somewhere below the
+  // sources.
   fs::path folder = error ? fs::current_path(error) : executable.parent_path();
   for (int up = 0; up < 6 && !folder.empty(); ++up, folder = folder.parent_path()) {
     for (const char* name : {"share/plumbline/text.txt", "tests/data/text.txt"}) {

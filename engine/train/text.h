@@ -1,5 +1,5 @@
-// The training text: bytes of one file, or of every regular file below a directory in sorted order. The last tenth is held
-// out: never trained on, used for evaluation only.
+// The training text: bytes of one file, or of every regular file below a directory in sorted order. The last
+// tenth is held out: never trained on, used for evaluation only.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct Text {
 // An empty path means the text that comes with plumbline (default_text_path).
 Result<Text> load_text(const std::string& path);
 
-// The snapshot of plumbline's own words: share/plumbline/text.txt of the installation the executable belongs to, or
-// tests/data/text.txt of the source tree it was built in. Empty when neither exists.
+// The snapshot of plumbline's own words: share/plumbline/text.txt of the installation the executable belongs
+// to, or tests/data/text.txt of the source tree it was built in. Empty when neither exists.
 std::string default_text_path();
 
 }  // namespace plumbline

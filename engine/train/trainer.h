@@ -1,7 +1,7 @@
-// Trainer: from a configuration to a trained model and a RunRecord. It makes the stages and workers of all ranks, lowers the
-// training and the evaluation Program, hands them to the driver it was given, and keeps the books: step rows, evaluation,
-// digests. After every update it compares the replicas: parameters, main parameters, moments, update counts and scalers of
-// all ranks that share them must be equal, bit for bit.
+// Trainer: from a configuration to a trained model and a RunRecord. It makes the stages and workers of all
+// ranks, lowers the training and the evaluation Program, hands them to the driver it was given, and keeps the
+// books: step rows, evaluation, digests. After every update it compares the replicas: parameters, main
+// parameters, moments, update counts and scalers of all ranks that share them must be equal, bit for bit.
 #pragma once
 
 #include <functional>
@@ -43,7 +43,8 @@ class Trainer {
   static Result<std::unique_ptr<Trainer>> create(RunConfig config, Options options);
   ~Trainer();
 
-  // Trains and evaluates to the end, or to the first step that does not complete. Errors are a worker's or on_step's.
+  // Trains and evaluates to the end, or to the first step that does not complete. Errors are a worker's or
+  // on_step's.
   Result<TrainOutcome> run();
 
   // One training step; for tests.

@@ -33,7 +33,8 @@ struct StageWorker::Call {
   int stage() const { return kernel->stage; }
   int microbatch() const { return kernel_call->microbatch; }
 
-  // The slot of this kind (and stage, for the kinds that have one) among those the kernel touches; no data when it has none.
+  // The slot of this kind (and stage, for the kinds that have one) among those the kernel touches; no data
+  // when it has none.
   SlotMemory slot(SlotKind kind, int of_stage = -1) const {
     for (const auto* list : {&kernel->reads, &kernel->frees, &kernel->writes}) {
       for (const std::uint16_t row : *list) {
@@ -74,7 +75,8 @@ Status copy_out(const at::Tensor& tensor, const SlotMemory& memory, const std::s
   return {};
 }
 
-// Megatron's pseudo-deallocation: the graph stays, the data goes. A view shares its data with something else and keeps it.
+// Megatron's pseudo-deallocation: the graph stays, the data goes. A view shares its data with something else
+// and keeps it.
 void drop_data(at::Tensor& tensor) {
   if (!tensor.is_view()) tensor.set_data(at::empty({0}, tensor.options()));
 }

@@ -1,12 +1,14 @@
-// The worker of one rank: runs its stages and its part of the optimizer when a backend says so (runtime/worker.h).
+// The worker of one rank: runs its stages and its part of the optimizer when a backend says so
+// (runtime/worker.h).
 //
-// Gradients. The last stage's backward starts from scale / (M * dp): the loss of a microbatch is divided by all microbatches
-// of the step, over all replicas, once, and multiplied by the loss scale; the data-parallel sum then is the mean. Leaf
-// gradients come in the run's precision and are added up over the microbatches in fp32, in the order of the backwards.
+// Gradients. The last stage's backward starts from scale / (M * dp): the loss of a microbatch is divided by
+// all microbatches of the step, over all replicas, once, and multiplied by the loss scale; the data-parallel
+// sum then is the mean. Leaf gradients come in the run's precision and are added up over the microbatches in
+// fp32, in the order of the backwards.
 //
-// Memory. A forward's input is a view of its slot, which lives until the backward; its output is copied into its slot and
-// then dropped while the graph is kept (Megatron's deallocation), so the slot is the only copy. A stash slot is a token: what
-// it stands for is the graph kept here under (stage, microbatch).
+// Memory. A forward's input is a view of its slot, which lives until the backward; its output is copied into
+// its slot and then dropped while the graph is kept (Megatron's deallocation), so the slot is the only copy.
+// A stash slot is a token: what it stands for is the graph kept here under (stage, microbatch).
 #pragma once
 
 #include <cstdint>

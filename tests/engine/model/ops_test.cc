@@ -47,7 +47,8 @@ void expect_close(const std::vector<Tensor>& a, const std::vector<Tensor>& b, do
   }
 }
 
-// fp32: up to 64 terms a sum and a few roundings an element; 16 bits: each stored tensor is rounded once, some twice.
+// fp32: up to 64 terms a sum and a few roundings an element; 16 bits: each stored tensor is rounded once,
+// some twice.
 void check(const Function& ours, const Function& libtorch, const std::vector<Tensor>& inputs) {
   const std::vector<Tensor> exact = run(libtorch, inputs, at::kFloat);
   expect_close(run(ours, inputs, at::kFloat), exact, 1e-5);

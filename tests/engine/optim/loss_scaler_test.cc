@@ -28,8 +28,8 @@ LossScaler::Dynamic options_of(const Json& line) {
   return options;
 }
 
-// One recorded trace: scale and trackers after every update, compared bit for bit. A change is listed with the update after
-// which it showed; the first update always is.
+// One recorded trace: scale and trackers after every update, compared bit for bit. A change is listed with
+// the update after which it showed; the first update always is.
 void replay(const Json& line) {
   Result<LossScaler> scaler = LossScaler::dynamic(options_of(line));
   ASSERT_TRUE(scaler) << scaler.error().text();

@@ -16,7 +16,8 @@ using Json = nlohmann::json;
 const std::map<std::string, DecayStyle> kStyles{
     {"constant", DecayStyle::kConstant}, {"linear", DecayStyle::kLinear}, {"cosine", DecayStyle::kCosine}};
 
-// The rate of every parameter group after every recorded step: exact, but for one unit in the last place of a cosine.
+// The rate of every parameter group after every recorded step: exact, but for one unit in the last place of a
+// cosine.
 void replay(const Json& line) {
   const Json& args = line["args"];
   LrSchedule base;

@@ -66,7 +66,8 @@ TEST(Overflow, WhichRankSawItDoesNotMatter) {
   EXPECT_EQ(a->record().steps, b->record().steps);
 }
 
-// The sequential reference, told that step 3 overflowed and otherwise untouched, goes through the same states to the end.
+// The sequential reference, told that step 3 overflowed and otherwise untouched, goes through the same states
+// to the end.
 TEST(Overflow, TheRunDiffersInNothingButTheStepTheScaleAndTheCounter) {
   for (const bool inject : {false, true}) {
     const std::unique_ptr<Trainer> trainer = test::make_trainer(overflow_config(inject));

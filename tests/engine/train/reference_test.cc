@@ -1,5 +1,5 @@
-// The promise of DESIGN 5.6: what the simulated pipeline computes equals the sequential reference, bit for bit. And the
-// reference is close to LibTorch's autograd of the model written in one piece.
+// The promise of DESIGN 5.6: what the simulated pipeline computes equals the sequential reference, bit for
+// bit. And the reference is close to LibTorch's autograd of the model written in one piece.
 #include "engine/train/reference.h"
 
 #include <cmath>
@@ -144,9 +144,10 @@ class PlainGpt {
   std::map<std::string, at::Tensor> values_;
 };
 
-// Largest difference of a parameter's gradient over its largest entry. fp32: sums of at most vocab = 256 terms through about
-// 30 operations, each good for half an ulp a term if errors add up at random: 30 * sqrt(256) * 2^-24 = 3e-5, times 4. The
-// 16-bit bounds are the same argument with one rounding to 11 or 8 bits in each of the 60 tensors on the way and back.
+// Largest difference of a parameter's gradient over its largest entry. fp32: sums of at most vocab = 256
+// terms through about 30 operations, each good for half an ulp a term if errors add up at random: 30 *
+// sqrt(256) * 2^-24 = 3e-5, times 4. The 16-bit bounds are the same argument with one rounding to 11 or 8
+// bits in each of the 60 tensors on the way and back.
 double largest_distance(Precision precision) {
   Result<RunConfig> config =
       validate(test::small_config({ScheduleKind::kInterleaved, 4, 2, 4, 2}, precision), {}, Purpose::kRun);
@@ -167,6 +168,7 @@ double largest_distance(Precision precision) {
   const SequentialReference::Step step = reference.step(0);
   EXPECT_NEAR(step.loss, loss, precision == Precision::kFp32 ? 1e-5 : 2e-2);
   double largest = 0.0;
+  double squares = 0.0;  // of every parameter once, the tied one too
   for (const ParameterSlice& slice : reference.optimizer().slices()) {
     const std::size_t offset =
         reference.table()
@@ -174,14 +176,17 @@ double largest_distance(Precision precision) {
             .offset;
     const at::Tensor expected = plain.gradient(slice.name);
     const double size = expected.abs().max().item<double>();
+    if (slice.counted) squares += expected.square().sum().item<double>();
     double difference = 0.0;
     for (std::size_t i = 0; i < slice.size; ++i) {
       const double got = static_cast<double>(reference.gradients(slice.stage)[offset + i]);
       difference = std::max(difference, std::abs(got - static_cast<double>(expected.data_ptr<float>()[i])));
     }
-    // Keys share one bias that softmax cancels: its exact gradient is 0, so compare with the whole tensor's size.
+    // Keys share one bias that softmax cancels: its exact gradient is 0, so compare with the whole tensor's
+    // size.
     largest = std::max(largest, difference / size);
   }
+  EXPECT_NEAR(step.norm / std::sqrt(squares), 1.0, precision == Precision::kFp32 ? 1e-5 : 2e-2);
   return largest;
 }
 

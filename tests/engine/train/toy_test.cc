@@ -1,4 +1,5 @@
-// The toy model proves every contribution in all schedules, and names each seeded fault by rank, stage and microbatch.
+// The toy model proves every contribution in all schedules, and names each seeded fault by rank, stage and
+// microbatch.
 #include <functional>
 #include <set>
 
@@ -32,7 +33,8 @@ TEST(Toy, ContributionsAreExactInEverySchedule) {
   }
 }
 
-// Runs a rank's worker and lets a test tamper before a launch; the answer says whether the launch happens at all.
+// Runs a rank's worker and lets a test tamper before a launch; the answer says whether the launch happens at
+// all.
 class Tampering : public Worker {
  public:
   using Tamper = std::function<bool(const KernelCall&, SlotStore&)>;
