@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "reports/terminal_colour.h"
+#include "sim/nccl_model.h"
 
 namespace plumbline {
 namespace {
@@ -100,10 +101,17 @@ class VerdictText {
     out_ += wrap_text(blanks + text, options_.width, hanging < 0 ? indent : hanging) + '\n';
   }
 
+  // A check answers in two modes with names of their own; a simulation may run in any.
+  std::string mode_title(const std::string& mode) const {
+    if (verdict_.modes.size() != 2) return mode;
+    if (mode == certification_model().name()) return "certification: " + mode;
+    return mode == default_model().name() ? "default: " + mode : mode;
+  }
+
   void modes() {
     if (verdict_.modes.empty()) return;
     std::size_t name = 4;
-    for (const ModeVerdict& mode : verdict_.modes) name = std::max(name, mode.mode.size());
+    for (const ModeVerdict& mode : verdict_.modes) name = std::max(name, mode_title(mode.mode).size());
     out_ += '\n' +
             paint_dim(fmt::format("{:<{}}  {:<10}  {:>12}", "mode", name, "outcome", "makespan"),
                       options_.colour) +
@@ -114,7 +122,7 @@ class VerdictText {
                                                           : "findings";
       const std::string padded = fmt::format("{:<10}", outcome);
       out_ += fmt::format(
-          "{:<{}}  {}  {:>12}\n", mode.mode, name,
+          "{:<{}}  {}  {:>12}\n", mode_title(mode.mode), name,
           outcome == "completes" ? paint_good(padded, options_.colour) : paint_bad(padded, options_.colour),
           mode.completes && mode.makespan > 0 ? format_duration(mode.makespan) : "-");
     }

@@ -61,7 +61,7 @@ inline Verdict holding_verdict() {
   Verdict verdict = deadlock_verdict();
   verdict.program = "1f1b, 4 ranks, 8 microbatches";
   verdict.modes[0] = {"rendezvous+strict+cold", true, {}, 33'000'000};
-  verdict.modes[1] = {"rendezvous+free+warm", true, {}, 33'000'000};
+  verdict.modes[1] = {"rendezvous", true, {}, 33'000'000};
   return verdict;
 }
 
