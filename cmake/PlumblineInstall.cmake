@@ -33,3 +33,4 @@ install(FILES "${PROJECT_BINARY_DIR}/generated/plumblineConfig.cmake"
               "${PROJECT_BINARY_DIR}/generated/plumblineConfigVersion.cmake"
   DESTINATION "${plumbline_package_dir}")
 install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES tests/data/text.txt DESTINATION "${CMAKE_INSTALL_DATADIR}/plumbline")  # default text of `plumbline run`

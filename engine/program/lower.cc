@@ -42,7 +42,7 @@ constexpr std::string_view generator_name(ScheduleKind kind) {
 Script script_of(ScheduleKind kind, const ScriptArgs& args) {
   switch (kind) {
     case ScheduleKind::kGpipe:
-      return lowering::gpipe_script(args);
+      return args.forward_only ? lowering::plain_script(args) : lowering::gpipe_script(args);
     case ScheduleKind::kInterleaved:
       return lowering::interleaved_script(args);
     case ScheduleKind::kInterleaved2022:

@@ -42,7 +42,7 @@ constexpr std::array<Room, 16> kRooms = {{
 }};
 
 constexpr std::array<std::string_view, 9> kTops = {"engine", "sim",   "backends", "reports", "props",
-                                                   "cli",    "bench", "tests",    "examples"};
+                                                   "cli",    "bench", "tests",    "docs"};
 
 bool starts_with_any(std::string_view text, std::initializer_list<std::string_view> prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(), [&](auto prefix) { return text.starts_with(prefix); });
@@ -140,7 +140,7 @@ class Checker {
   explicit Checker(std::string_view file)
       : file_(file), room_(room_of(mirrored(file))), is_test_(file.starts_with("tests/")) {
     above_line_ = room_ != nullptr && room_->torch;
-    may_print_ = starts_with_any(file, {"cli/", "reports/", "bench/", "tests/", "examples/"});
+    may_print_ = starts_with_any(file, {"cli/", "reports/", "bench/", "tests/", "docs/"});
     deterministic_ = starts_with_any(file, {"sim/", "engine/"});
     no_clock_ = starts_with_any(file, {"sim/", "engine/schedule/", "engine/program/"});
     ordered_ = starts_with_any(file, {"sim/", "engine/program/"});

@@ -1,6 +1,6 @@
 // The example of docs/bring-your-own-stage.md: built as it stands, trained, and the same text as on the page.
 #include "engine/base/text.h"
-#include "examples/residual_mlp.cc"  // NOLINT: the file under test is the example itself
+#include "docs/examples/residual_mlp.cc"  // NOLINT: the file under test is the example itself
 #include "tests/engine/train/small_run.h"
 
 namespace plumbline {
@@ -10,10 +10,10 @@ TEST(Example, TheDocumentShowsTheFile) {
   const Result<std::string> page =
       read_file(fmt::format("{}/../docs/bring-your-own-stage.md", PLUMBLINE_TEST_DATA));
   const Result<std::string> code =
-      read_file(fmt::format("{}/../examples/residual_mlp.cc", PLUMBLINE_TEST_DATA));
+      read_file(fmt::format("{}/../docs/examples/residual_mlp.cc", PLUMBLINE_TEST_DATA));
   ASSERT_TRUE(page && code);
   EXPECT_NE(page->find("```cpp\n" + *code + "```\n"), std::string::npos)
-      << "docs/bring-your-own-stage.md must show examples/residual_mlp.cc as it is";
+      << "docs/bring-your-own-stage.md must show docs/examples/residual_mlp.cc as it is";
 }
 
 TEST(Example, TrainsInEveryPrecision) {
