@@ -5,12 +5,11 @@
 namespace plumbline::cli {
 namespace {
 
-const RegisterCommand kCommand(
-    {.name = "run",
-     .summary = "train on text, every rank simulated (plumbline-engine)",
-     .usage = "[CONFIG] [flags]",
-     .examples = {{"plumbline run cfg.toml --pp 4", ""}},
-     .delegate = exec_engine});
+const RegisterCommand kCommand({.name = "run",
+                                .summary = "train on text, every rank simulated (plumbline-engine)",
+                                .usage = "[CONFIG] [flags]",
+                                .examples = {{"plumbline run cfg.toml --pp 4", ""}},
+                                .delegate = exec_engine});
 
 }  // namespace
 }  // namespace plumbline::cli

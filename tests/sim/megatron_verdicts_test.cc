@@ -1,6 +1,6 @@
-// The verdicts recorded beside Megatron's call sequences (tests/oracles/megatron/README.md), in the settings they were made
-// in: `one` = communicator map one, `pair` = map pair, `oneeager` = map one with sends that complete alone; rendezvous
-// otherwise, warm connections, communicators free of each other.
+// The verdicts recorded beside Megatron's call sequences (tests/oracles/megatron/README.md), in the settings
+// they were made in: `one` = communicator map one, `pair` = map pair, `oneeager` = map one with sends that
+// complete alone; rendezvous otherwise, warm connections, communicators free of each other.
 #include <map>
 
 #include <gtest/gtest.h>
@@ -34,12 +34,15 @@ std::string verdict_of(const RunConfig& config, const Schedule& schedule, const 
 void compare_line(const nlohmann::json& line, std::map<std::string, int>& counts) {
   const std::string mode = line.at("mode");
   if (mode != "batch" && mode != "unbatch" && mode != "fwd") return;
-  if (!line.contains("verdict") || line.contains("error") || line.contains("guard")) return;  // refused inputs
+  if (!line.contains("verdict") || line.contains("error") || line.contains("guard"))
+    return;  // refused inputs
   const bool plain = line.at("sched") == "1f1b";
   const bool seed = line.at("alg") == "seed";
   const int chunks = line.at("vp").is_null() ? 1 : line.at("vp").get<int>();
   const int group = line.contains("g") && !line.at("g").is_null() ? line.at("g").get<int>() : 0;
-  const ScheduleKind kind = plain ? ScheduleKind::kOneFOneB : seed ? ScheduleKind::kInterleaved2022 : ScheduleKind::kInterleaved;
+  const ScheduleKind kind = plain  ? ScheduleKind::kOneFOneB
+                            : seed ? ScheduleKind::kInterleaved2022
+                                   : ScheduleKind::kInterleaved;
   RunConfig config = test::config_of(kind, line.at("pp"), chunks, line.at("m"), group);
   config.schedule.p2p = mode == "unbatch" ? P2pStyle::kSeparate : P2pStyle::kBatched;
   const auto schedule = mode == "fwd" ? evaluation_schedule_of(config) : schedule_of(config);
@@ -51,18 +54,22 @@ void compare_line(const nlohmann::json& line, std::map<std::string, int>& counts
     const char* name;
     CommMap map;
     NcclModel model;
-  } settings[] = {{"one", CommMap::kOne, rendezvous}, {"pair", CommMap::kPair, rendezvous}, {"oneeager", CommMap::kOne, eager}};
+  } settings[] = {{"one", CommMap::kOne, rendezvous},
+                  {"pair", CommMap::kPair, rendezvous},
+                  {"oneeager", CommMap::kOne, eager}};
   for (const auto& setting : settings) {
     config.schedule.comm_map = setting.map;
     const std::string expected = line.at("verdict").at(setting.name);
-    ASSERT_EQ(verdict_of(config, *schedule, setting.model), expected) << setting.name << " " << line.dump().substr(0, 140);
+    ASSERT_EQ(verdict_of(config, *schedule, setting.model), expected)
+        << setting.name << " " << line.dump().substr(0, 140);
     ++counts[expected];
   }
 }
 
 TEST(MegatronVerdicts, EveryRecordedVerdict) {
   std::map<std::string, int> counts;
-  for (const char* file : {"schedule_ops_1f1b_current", "schedule_ops_seed_2022", "schedule_ops_interleaved_current"}) {
+  for (const char* file :
+       {"schedule_ops_1f1b_current", "schedule_ops_seed_2022", "schedule_ops_interleaved_current"}) {
     test::for_each_line(std::string("oracles/megatron/") + file + ".jsonl.gz",
                         [&](const nlohmann::json& line) { compare_line(line, counts); });
   }

@@ -77,8 +77,8 @@ TEST(Torch, UnrepairedOneForwardOneBackwardIsRefused) {
   EXPECT_EQ(refused, 15);
 }
 
-// Single faults in computations. Upstream's validator accepts every duplicate here; what we accept are other orders that
-// can finish, and all of these its lowering, which runs the order, accepts too.
+// Single faults in computations. Upstream's validator accepts every duplicate here; what we accept are other
+// orders that can finish, and all of these its lowering, which runs the order, accepts too.
 TEST(Torch, MutantsAreFoundUnlessTheyCanFinish) {
   int found = 0;
   int accepted = 0;

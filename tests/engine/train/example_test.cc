@@ -1,6 +1,6 @@
 // The example of docs/bring-your-own-stage.md: built as it stands, trained, and the same text as on the page.
-#include "engine/base/text.h"
 #include "docs/examples/residual_mlp.cc"  // NOLINT: the file under test is the example itself
+#include "engine/base/text.h"
 #include "tests/engine/train/small_run.h"
 
 namespace plumbline {

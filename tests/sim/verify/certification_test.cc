@@ -1,5 +1,5 @@
-// The certification verdict of every recorded Megatron schedule, beside what the recording says (docs/certification.md has
-// the table). Certification may be stricter than `ok`, and is never laxer.
+// The certification verdict of every recorded Megatron schedule, beside what the recording says
+// (docs/certification.md has the table). Certification may be stricter than `ok`, and is never laxer.
 #include <map>
 #include <string>
 
