@@ -77,12 +77,14 @@ TEST(MegatronTrace, PlainCurrent) {
 
 TEST(MegatronTrace, Interleaved) {
   const Counts counts = compare_file("schedule_ops_interleaved_current.jsonl.gz", 1926);
-  EXPECT_GT(counts.compared, 500);
+  EXPECT_EQ(counts.compared, 600);
+  EXPECT_EQ(counts.refused, 90);
 }
 
 TEST(MegatronTrace, January2022) {
   const Counts counts = compare_file("schedule_ops_seed_2022.jsonl.gz", 372);
-  EXPECT_GT(counts.compared, 250);
+  EXPECT_EQ(counts.compared, 316);
+  EXPECT_EQ(counts.refused, 56);
 }
 
 }  // namespace
