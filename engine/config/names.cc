@@ -16,7 +16,7 @@ struct Names<ScheduleKind> {
 };
 template <>
 struct Names<P2pStyle> {
-  static constexpr std::array<std::string_view, 2> kWords{"batched", "separate"};
+  static constexpr std::array<std::string_view, 3> kWords{"batched", "separate", "flush"};
 };
 template <>
 struct Names<CommMap> {

@@ -12,7 +12,7 @@
 namespace plumbline {
 
 std::string_view name(ScheduleKind value);    // gpipe, 1f1b, interleaved, interleaved-2022, forward-only, csv
-std::string_view name(P2pStyle value);        // batched, separate
+std::string_view name(P2pStyle value);        // batched, separate, flush
 std::string_view name(CommMap value);         // one, pair, direction, megatron
 std::string_view name(Precision value);       // fp32, fp16, bf16
 std::string_view name(DecayStyle value);      // constant, linear, cosine

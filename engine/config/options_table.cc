@@ -50,7 +50,8 @@ Rows schedule_rows() {
                        "microbatches a chunk runs in a row, from pp to microbatches; 0: pp"),
       choice<P2pStyle>(
           "schedule", "p2p", PL_FIELD(schedule.p2p), {"--p2p"},
-          "batched: one group of up to four operations a call; separate: single calls in even/odd order"),
+          "batched: one group of up to four operations a call; separate: single calls in even/odd order; "
+          "flush: separate, inputs fetched one step ahead (forward-only schedules of several chunks)"),
       choice<CommMap>(
           "schedule", "comm_map", PL_FIELD(schedule.comm_map), {"--comm-map"},
           "which communicator carries a message: one a pipeline, one a pair of ranks, one a direction, or "

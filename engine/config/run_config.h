@@ -25,6 +25,9 @@ enum class ScheduleKind : std::uint8_t {
 enum class P2pStyle : std::uint8_t {
   kBatched,   // Megatron's combined calls: one group of up to four operations (batch_p2p_comm)
   kSeparate,  // separate calls in even/odd order (overlap_p2p_comm off, batch_p2p_comm off)
+  // Separate calls whose handles are kept: inputs are fetched one step ahead (overlap_p2p_comm_warmup_flush).
+  // Forward-only schedules of several chunks.
+  kFlush,
 };
 enum class CommMap : std::uint8_t {
   kOne,        // one communicator a pipeline

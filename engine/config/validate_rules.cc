@@ -204,6 +204,10 @@ void check_schedule(RuleBook& book) {
   } else if (s.group_size == 0) {
     s.group_size = pp;
   }
+  if (s.p2p == P2pStyle::kFlush && (s.kind != ScheduleKind::kForwardOnly || s.chunks < 2)) {
+    book.refuse("schedule.p2p", "may be flush in forward-only schedules of several chunks alone",
+                "use --p2p separate, or --schedule forward-only --vp 2");
+  }
   const bool called = s.kind != ScheduleKind::kCsv;  // a listed schedule has no combined calls
   if (called && s.p2p == P2pStyle::kBatched && pp == 2 && s.chunks > 1) {
     book.warn(

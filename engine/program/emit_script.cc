@@ -25,6 +25,9 @@ class Emission {
       case StepKind::kBackward:
         launch(KernelKind::kBackward, step.unit);
         return;
+      case StepKind::kWaitHandle:
+        items_.push_back(make_item(ItemOp::kWait, kNoMicrobatch, 0, step.name, 1));
+        return;
       case StepKind::kFreeOutput:
         free_output(step.unit);
         return;
@@ -98,7 +101,14 @@ class Emission {
     std::array<PostedOp, 4> ops{};
     const std::size_t n = posted(step, ops);
     if (n == 0) return;
-    if (style_ == P2pStyle::kSeparate) {
+    if (static_cast<CallName>(step.name) == CallName::kSFRFAsync) {
+      for (std::size_t i = 0; i < n; ++i) {
+        const bool send = tables_.is_send(ops[i].endpoint);
+        op(ops[i], kAfterCompute | kHandle, send ? kSendNextQueue : kRecvPreviousQueue);
+      }
+      return;
+    }
+    if (style_ != P2pStyle::kBatched) {
       for (std::size_t i = 0; i < n; ++i) op(ops[i], kAfterCompute | (n == 1 ? kComputeWaits : kHandle), 0);
       if (n > 1) wait(n, 0);
       return;

@@ -39,7 +39,8 @@ constexpr std::string_view generator_name(ScheduleKind kind) {
   return "?";
 }
 
-Script script_of(ScheduleKind kind, const ScriptArgs& args) {
+Script script_of(ScheduleKind kind, P2pStyle style, const ScriptArgs& args) {
+  if (style == P2pStyle::kFlush) return lowering::interleaved_flush_script(args);
   switch (kind) {
     case ScheduleKind::kGpipe:
       return args.forward_only ? lowering::plain_script(args) : lowering::gpipe_script(args);
@@ -94,8 +95,8 @@ Status emit_rank(const RunConfig& config, const Schedule& schedule, const LowerO
   args.microbatches = schedule.microbatches;
   args.group_size = config.schedule.group_size > 0 ? config.schedule.group_size : schedule.ranks;
   args.forward_only = schedule.forward_only;
-  lowering::emit_script(script_of(config.schedule.kind, args), tables, schedule.ranks, rank,
-                        config.schedule.p2p, options.call_marks, program.items);
+  lowering::emit_script(script_of(config.schedule.kind, config.schedule.p2p, args), tables, schedule.ranks,
+                        rank, config.schedule.p2p, options.call_marks, program.items);
   return {};
 }
 
@@ -112,6 +113,10 @@ Status check_frame(const RunConfig& config, const Schedule& schedule, const Mode
     return fail(ErrorCode::kConfig,
                 fmt::format("the schedule has {} ranks but pipeline-model-parallel-size is {}; set it to {}",
                             schedule.ranks, config.grid.pp(), schedule.ranks));
+  }
+  if (config.schedule.p2p == P2pStyle::kFlush && !schedule.forward_only) {
+    return fail(ErrorCode::kUnsupported,
+                "p2p style flush is lowered for forward-only schedules; use separate");
   }
   const std::size_t stages = static_cast<std::size_t>(schedule.stages);
   if (sizes.stash.size() != stages || sizes.grads.size() != stages) {

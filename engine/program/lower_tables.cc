@@ -84,7 +84,7 @@ void Tables::slots(const ModelSizes& sizes) {
 void Tables::families(const RunConfig& config) {
   const RankGrid& grid = config.grid;
   const auto pipelines = grid.groups(axis_bit(Axis::kPp));
-  const bool world = map_ == CommMap::kMegatron && style_ == P2pStyle::kSeparate && grid.pp() == 2;
+  const bool world = map_ == CommMap::kMegatron && style_ != P2pStyle::kBatched && grid.pp() == 2;
   const auto stream = [this](const std::string& name) { program_.streams.push_back(name); };
   switch (map_) {
     case CommMap::kOne:

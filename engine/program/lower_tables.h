@@ -39,6 +39,7 @@ class Tables {
   unsigned recv_backward(int stage) const {
     return recv_backward_[at(stage)];
   }  // receives gradient(stage + 1)
+  bool is_send(unsigned endpoint) const { return program_.endpoints[endpoint].kind == EndpointKind::kSend; }
   // Stream of an endpoint row for the rank that owns it.
   unsigned stream(unsigned endpoint) const { return stream_[endpoint]; }
 

@@ -15,15 +15,15 @@
 
 namespace plumbline::lowering {
 
-enum class CallName : std::uint8_t { kRF, kRB, kSF, kSB, kSFRB, kSBRF, kSFRF, kSBRB, kSFBRFB };
+enum class CallName : std::uint8_t { kRF, kRB, kSF, kSB, kSFRB, kSBRF, kSFRF, kSBRB, kSFBRFB, kSFRFAsync };
 enum class Phase : std::uint8_t { kWarmup, kSteady, kCooldown, kMisc, kFinalize };
 
 // Words of the marks, indexed by CallName, then Phase.
-inline constexpr std::array<std::string_view, 14> kMarkNames{
-    "RF",   "RB",     "SF",      "SB",      "SFRB",      "SBRF",  "SFRF",
-    "SBRB", "SFBRFB", "#warmup", "#steady", "#cooldown", "#misc", "FIN"};
+inline constexpr std::array<std::string_view, 15> kMarkNames{
+    "RF",     "RB",    "SF",      "SB",      "SFRB",      "SBRF",  "SFRF", "SBRB",
+    "SFBRFB", "SFRF~", "#warmup", "#steady", "#cooldown", "#misc", "FIN"};
 constexpr unsigned mark_of(CallName name) { return static_cast<unsigned>(name); }
-constexpr unsigned mark_of(Phase phase) { return 9U + static_cast<unsigned>(phase); }
+constexpr unsigned mark_of(Phase phase) { return 10U + static_cast<unsigned>(phase); }
 
 struct ChunkMicrobatch {
   std::int32_t chunk = -1;  // -1: absent
@@ -31,7 +31,11 @@ struct ChunkMicrobatch {
   bool present() const { return chunk >= 0; }
 };
 
-enum class StepKind : std::uint8_t { kForward, kBackward, kCall, kFreeOutput, kPhase };
+// Queues in which an asynchronous call keeps the handles of its operations.
+constexpr unsigned kRecvPreviousQueue = 1;
+constexpr unsigned kSendNextQueue = 2;
+
+enum class StepKind : std::uint8_t { kForward, kBackward, kCall, kWaitHandle, kFreeOutput, kPhase };
 
 struct ScriptStep {
   StepKind kind = StepKind::kForward;
@@ -53,8 +57,9 @@ struct ScriptArgs {
 };
 
 Script gpipe_script(const ScriptArgs& args);
-Script plain_script(const ScriptArgs& args);        // 1F1B, and its forward-only form
-Script interleaved_script(const ScriptArgs& args);  // current Megatron-core
+Script plain_script(const ScriptArgs& args);              // 1F1B, and its forward-only form
+Script interleaved_script(const ScriptArgs& args);        // current Megatron-core
+Script interleaved_flush_script(const ScriptArgs& args);  // its forward-only form that fetches inputs ahead
 Script interleaved_2022_script(const ScriptArgs& args);
 
 }  // namespace plumbline::lowering

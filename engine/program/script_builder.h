@@ -30,6 +30,10 @@ class ScriptBuilder {
     add({StepKind::kFreeOutput, 0, {chunk, microbatch}, {}, {}, {}, {}});
   }
 
+  void wait_handle(unsigned queue) {
+    add({StepKind::kWaitHandle, static_cast<std::uint8_t>(queue), {}, {}, {}, {}, {}});
+  }
+
   // A combined call. `send_next` and `send_previous` absent: nothing sent that way. `recv_previous_for` and
   // `recv_next_for` are chunks, -1 for no receive.
   void call(CallName name, ChunkMicrobatch send_previous, int recv_previous_for, ChunkMicrobatch send_next,

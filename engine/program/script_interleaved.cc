@@ -29,6 +29,28 @@ class Interleaved {
                                 args.forward_only);
   }
 
+  // Forward-only with handles kept (overlap_p2p_comm_warmup_flush): ranks behind the first fetch the next input before
+  // they compute; the first rank, whose input comes round the ring, receives together with its send. A send is waited for
+  // at once, because its output is deallocated; a receive when its input is needed.
+  Script run_flush() {
+    mark(Phase::kWarmup);
+    build_.call(CallName::kRF, kNone, build_.first_rank() ? -1 : 0, kNone, -1);
+    for (int k = 0; k < total_; ++k) {
+      if (k > 0 && !build_.first_stage(forward_chunk(k))) build_.wait_handle(kRecvPreviousQueue);
+      const int recv = warmup_receive(k);
+      const ChunkMicrobatch out = output(k);
+      if (!build_.first_rank()) build_.call(CallName::kSFRFAsync, kNone, recv, kNone, -1);
+      build_.forward(forward_chunk(k), microbatch(k));
+      build_.call(CallName::kSFRFAsync, kNone, build_.first_rank() ? recv : -1, out, -1);
+      if (out.present()) build_.wait_handle(kSendNextQueue);
+      free_sent(out);
+    }
+    mark(Phase::kSteady);
+    mark(Phase::kCooldown);
+    mark(Phase::kMisc);
+    return build_.take();
+  }
+
   Script run() {
     mark(Phase::kWarmup);
     build_.call(CallName::kRF, kNone, build_.first_rank() ? -1 : 0, kNone, -1);
@@ -138,6 +160,7 @@ class Interleaved {
 }  // namespace
 
 Script interleaved_script(const ScriptArgs& args) { return Interleaved(args, false).run(); }
+Script interleaved_flush_script(const ScriptArgs& args) { return Interleaved(args, false).run_flush(); }
 Script interleaved_2022_script(const ScriptArgs& args) { return Interleaved(args, true).run(); }
 
 }  // namespace plumbline::lowering

@@ -1,5 +1,6 @@
 #include "engine/program/trace.h"
 
+#include <deque>
 #include <map>
 
 #include <fmt/format.h>
@@ -46,6 +47,9 @@ class Tracer {
       case ItemOp::kLaunch:
         launch(item);
         return;
+      case ItemOp::kWait:
+        if (item_ref(item) != 0) wait(item_ref(item));
+        return;
       case ItemOp::kFree:
         release(item);
         return;
@@ -87,11 +91,23 @@ class Tracer {
       received_[{endpoint.slot, microbatch}] = receives_;
       text = fmt::format("{}={}", forward ? "rp" : "rn", receives_++);
     }
-    if (program_.families[endpoint.family].name == "world") text += "@W";
     const unsigned flags = item_flags(item);
+    if ((flags & kHandle) != 0 && item_queue(item) != 0) {
+      handles_[static_cast<unsigned>(item_queue(item))].push_back(text);
+    }
+    if (program_.families[endpoint.family].name == "world") text += "@W";
     grouped_ = grouped_ || (flags & (kMore | kHostWaits)) != 0;
     if (!operations_.empty()) operations_ += grouped_ ? "," : "|";
     operations_ += text;
+  }
+
+  // A wait for the oldest kept handle of a queue, written with its operation (queue 0 belongs to blocking calls).
+  void wait(unsigned queue) {
+    close_call();
+    auto& handles = handles_[queue];
+    if (handles.empty()) return;
+    put("W:" + handles.front());
+    handles.pop_front();
   }
 
   std::string consumed(const std::vector<std::uint16_t>& slots, int microbatch, SlotKind kind) const {
@@ -141,6 +157,7 @@ class Tracer {
   bool done_ = false;
   int receives_ = 0;
   std::map<std::pair<std::uint16_t, int>, int> received_;
+  std::map<unsigned, std::deque<std::string>> handles_;
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ std::string verdict_of(const RunConfig& config, const Schedule& schedule, const 
 
 void compare_line(const nlohmann::json& line, std::map<std::string, int>& counts) {
   const std::string mode = line.at("mode");
-  if (mode != "batch" && mode != "unbatch" && mode != "fwd") return;
+  if (mode != "batch" && mode != "unbatch" && mode.rfind("fwd", 0) != 0) return;
   if (!line.contains("verdict") || line.contains("error") || line.contains("guard"))
     return;  // refused inputs
   const bool plain = line.at("sched") == "1f1b";
@@ -44,8 +44,10 @@ void compare_line(const nlohmann::json& line, std::map<std::string, int>& counts
                             : seed ? ScheduleKind::kInterleaved2022
                                    : ScheduleKind::kInterleaved;
   RunConfig config = test::config_of(kind, line.at("pp"), chunks, line.at("m"), group);
-  config.schedule.p2p = mode == "unbatch" ? P2pStyle::kSeparate : P2pStyle::kBatched;
-  const auto schedule = mode == "fwd" ? evaluation_schedule_of(config) : schedule_of(config);
+  config.schedule.p2p = mode == "fwd_flush"                          ? P2pStyle::kFlush
+                        : mode == "unbatch" || mode == "fwd_overlap" ? P2pStyle::kSeparate
+                                                                     : P2pStyle::kBatched;
+  const auto schedule = mode.rfind("fwd", 0) == 0 ? evaluation_schedule_of(config) : schedule_of(config);
   ASSERT_TRUE(schedule.has_value()) << schedule.error().text();
   NcclModel rendezvous;
   NcclModel eager;

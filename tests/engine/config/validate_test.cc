@@ -157,6 +157,17 @@ TEST(Validate, TwoRanksWithBatchedCallsAreWarnedAbout) {
   EXPECT_TRUE(check(separate, Purpose::kCheck).warnings.empty());
 }
 
+TEST(Validate, FlushIsForForwardOnlySchedulesOfSeveralChunks) {
+  refuses({{{"--p2p", "flush", "--pp", "2", "--microbatches", "4"}, "schedule.p2p=flush"},
+           {{"--p2p", "flush", "--pp", "2", "--microbatches", "4", "--schedule", "forward-only"},
+            "schedule.p2p=flush"}},
+          Purpose::kCheck);
+  EXPECT_TRUE(
+      check({"--p2p", "flush", "--pp", "2", "--vp", "2", "--microbatches", "4", "--schedule", "forward-only"},
+            Purpose::kCheck)
+          .ok());
+}
+
 TEST(Validate, CsvNeedsAFile) {
   refuses({{{"--schedule", "csv"}, "schedule.csv='' (default) must name a file"}});
   EXPECT_TRUE(check({"--schedule", "csv", "--schedule-csv", "x.csv"}).ok());

@@ -31,11 +31,14 @@ Result<Program> program_of_line(const nlohmann::json& line) {
   const int group = line.contains("g") && !line.at("g").is_null() ? line.at("g").get<int>() : 0;
   RunConfig config = test::config_of(kind_of(line), pp, chunks, microbatches, group);
   const std::string mode = line.at("mode");
-  config.schedule.p2p = mode == "unbatch" ? P2pStyle::kSeparate : P2pStyle::kBatched;
+  // Overlap has nothing to overlap with in a forward-only run: its calls are the separate ones.
+  config.schedule.p2p = mode == "fwd_flush"                          ? P2pStyle::kFlush
+                        : mode == "unbatch" || mode == "fwd_overlap" ? P2pStyle::kSeparate
+                                                                     : P2pStyle::kBatched;
   LowerOptions options;
   options.tail = StepTail::kSchedule;
   options.call_marks = true;
-  if (mode != "fwd" || config.schedule.kind == ScheduleKind::kForwardOnly)
+  if (mode.rfind("fwd", 0) != 0 || config.schedule.kind == ScheduleKind::kForwardOnly)
     return program_of(config, default_sizes(config), options);
   const auto schedule = evaluation_schedule_of(config);
   if (!schedule) return tl::unexpected(schedule.error());
@@ -46,7 +49,7 @@ Counts compare_file(const std::string& file, int lines) {
   Counts counts;
   const int seen = test::for_each_line("oracles/megatron/" + file, [&](const nlohmann::json& line) {
     const std::string mode = line.at("mode");
-    if (mode != "batch" && mode != "unbatch" && mode != "fwd") {
+    if (mode != "batch" && mode != "unbatch" && mode.rfind("fwd", 0) != 0) {
       ++counts.other_mode;
       return;
     }
@@ -77,8 +80,8 @@ TEST(MegatronTrace, PlainCurrent) {
 
 TEST(MegatronTrace, Interleaved) {
   const Counts counts = compare_file("schedule_ops_interleaved_current.jsonl.gz", 1926);
-  EXPECT_EQ(counts.compared, 600);
-  EXPECT_EQ(counts.refused, 90);
+  EXPECT_EQ(counts.compared, 928);
+  EXPECT_EQ(counts.refused, 140);
 }
 
 TEST(MegatronTrace, January2022) {
