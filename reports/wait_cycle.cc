@@ -125,6 +125,8 @@ std::string_view finding_words(FindingKind kind) {
       return "ranks that communicate may take different branches";
     case FindingKind::kMemoryLimit:
       return "the memory limit is exceeded";
+    case FindingKind::kPayloadMismatch:
+      return "received bytes are not those that were sent";
     case FindingKind::kStructure:
       return "the schedule is not well formed";
   }

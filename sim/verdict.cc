@@ -36,6 +36,8 @@ std::string_view finding_kind_name(FindingKind kind) {
       return "decide-unagreed";
     case FindingKind::kMemoryLimit:
       return "memory-limit";
+    case FindingKind::kPayloadMismatch:
+      return "payload-mismatch";
     case FindingKind::kStructure:
       return "structure";
   }

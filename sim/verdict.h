@@ -26,6 +26,7 @@ enum class FindingKind : std::uint8_t {
   kLeak,                // a slot is still live at the end of the step
   kDecideUnagreed,      // an arm depends on a value that not every communicating rank shares
   kMemoryLimit,         // peak above the limit
+  kPayloadMismatch,     // received bytes are not those that were sent under the label (runs with tensors)
   kStructure,           // the schedule itself: missing, duplicate, order, placement
 };
 std::string_view finding_kind_name(FindingKind kind);

@@ -16,12 +16,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<FindingKind, 14> kKinds = {
-    FindingKind::kDeadlock,    FindingKind::kLabelMismatch, FindingKind::kSizeMismatch,
-    FindingKind::kUnmatched,   FindingKind::kReadFreed,     FindingKind::kCollectiveMismatch,
-    FindingKind::kCrossWired,  FindingKind::kReadUnwritten, FindingKind::kDoubleWrite,
-    FindingKind::kFreeInUse,   FindingKind::kLeak,          FindingKind::kDecideUnagreed,
-    FindingKind::kMemoryLimit, FindingKind::kStructure};
+constexpr std::array<FindingKind, 15> kKinds = {FindingKind::kDeadlock,     FindingKind::kLabelMismatch,
+                                                FindingKind::kSizeMismatch, FindingKind::kUnmatched,
+                                                FindingKind::kReadFreed,    FindingKind::kCollectiveMismatch,
+                                                FindingKind::kCrossWired,   FindingKind::kReadUnwritten,
+                                                FindingKind::kDoubleWrite,  FindingKind::kFreeInUse,
+                                                FindingKind::kLeak,         FindingKind::kDecideUnagreed,
+                                                FindingKind::kMemoryLimit,  FindingKind::kPayloadMismatch,
+                                                FindingKind::kStructure};
 
 void write(JsonWriter& out, const OperationRef& operation) {
   out.begin_object().field("rank", operation.rank);

@@ -19,6 +19,7 @@
 #include "sim/device_graph.h"
 #include "sim/entry.h"
 #include "sim/findings.h"
+#include "sim/payloads.h"
 #include "sim/simulator.h"
 #include "sim/slots.h"
 
@@ -136,6 +137,9 @@ class World final : public Backend, private SlotStore {
   void start_group(NodeId node);
   void start_read(NodeId node);
   void activate(EntryId entry);
+  PayloadLedger::Label label_of(const Entry& entry) const;
+  void note_sent(const Entry& send, const std::byte* data);
+  void note_received(const Entry& receive, const std::byte* data);
   void deliver(const Transfer& transfer);
   void compare(const Entry& send, const Entry& receive);
   void collective(const std::vector<EntryId>& members);
@@ -171,6 +175,7 @@ class World final : public Backend, private SlotStore {
   std::map<EntryId, Memory> buffered_;  // contents of buffered sends
   std::vector<Transfer> transfers_;     // scratch
   NodeId running_ = 0;                  // the kernel whose worker is being called
+  PayloadLedger payloads_;
   FindingLog log_;
   std::optional<Error> error_;
 };

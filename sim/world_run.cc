@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/assert.h"
+#include "engine/base/hash.h"
 #include "engine/runtime/reduce.h"
 #include "sim/world.h"
 
@@ -140,6 +141,7 @@ void World::deliver(const Transfer& transfer) {
   const SlotMemory from = slots_[send.thread].memory(send.use);
   if (transfer.receive == 0) {
     if (from.data != nullptr) {
+      note_sent(send, from.data);
       Memory copy = zeroed_memory(send.bytes);
       std::memcpy(copy.get(), from.data, static_cast<std::size_t>(send.bytes));
       buffered_[transfer.send] = std::move(copy);
@@ -147,6 +149,7 @@ void World::deliver(const Transfer& transfer) {
     decided(transfer.send);
     return;
   }
+  if (from.data != nullptr && !send.buffered) note_sent(send, from.data);
   const Entry& receive = entries_[transfer.receive];
   compare(send, receive);
   const SlotMemory to = slots_[receive.thread].memory(receive.use);
@@ -155,9 +158,25 @@ void World::deliver(const Transfer& transfer) {
     const std::byte* data = send.buffered ? buffered->second.get() : from.data;
     std::memcpy(to.data, data, static_cast<std::size_t>(std::min(send.bytes, receive.bytes)));
     if (send.buffered) buffered_.erase(buffered);
+    note_received(receive, to.data);
   }
   if (!send.buffered) decided(transfer.send);
   decided(transfer.receive);
+}
+
+PayloadLedger::Label World::label_of(const Entry& entry) const {
+  const Rank rank = program().threads[entry.thread].rank;
+  return {program().grid.coordinate(rank, Axis::kDp), entry.use.slot_class,
+          item_microbatch(program().items[entry.item])};
+}
+
+void World::note_sent(const Entry& send, const std::byte* data) {
+  payloads_.sent(label_of(send), hash64(data, static_cast<std::size_t>(send.bytes)));
+}
+
+void World::note_received(const Entry& receive, const std::byte* data) {
+  payloads_.received(label_of(receive), hash64(data, static_cast<std::size_t>(receive.bytes)), receive.thread,
+                     receive.item);
 }
 
 // A matched pair must agree in size (N23, N24) and, of the same size, in what it carries.
@@ -276,6 +295,8 @@ void World::record_group(const Node& node) {
 }
 
 void World::end_step(bool completed, RunRecord& record) {
+  payloads_.report(program(), log_);
+  payloads_.clear();
   if (completed) {
     for (Slots& slots : slots_) slots.report_leaks();
     for (const EntryId send : channels_.never_received()) {

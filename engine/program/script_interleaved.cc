@@ -29,9 +29,10 @@ class Interleaved {
                                 args.forward_only);
   }
 
-  // Forward-only with handles kept (overlap_p2p_comm_warmup_flush): ranks behind the first fetch the next input before
-  // they compute; the first rank, whose input comes round the ring, receives together with its send. A send is waited for
-  // at once, because its output is deallocated; a receive when its input is needed.
+  // Forward-only with handles kept (overlap_p2p_comm_warmup_flush): ranks behind the first fetch the next
+  // input before they compute; the first rank, whose input comes round the ring, receives together with its
+  // send. A send is waited for at once, because its output is deallocated; a receive when its input is
+  // needed.
   Script run_flush() {
     mark(Phase::kWarmup);
     build_.call(CallName::kRF, kNone, build_.first_rank() ? -1 : 0, kNone, -1);
