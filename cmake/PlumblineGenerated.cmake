@@ -24,3 +24,33 @@ if(EXISTS "${plumbline_page}.html" AND EXISTS "${plumbline_page}.css" AND EXISTS
 else()
   message(STATUS "plumbline: report page not embedded, reports/html/page.{html,css,js} are not all there")
 endif()
+
+# Generators register themselves, but a linker takes a file out of an archive only if something names a symbol of it: this
+# list does. A new file in engine/schedule is found by its line "RegisterGenerator register_<name>{".
+set(PLUMBLINE_GENERATOR_SOURCE "${plumbline_generated}/linked_generators.cc")
+file(GLOB plumbline_schedule_files CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/engine/schedule/*.cc")
+set(plumbline_externs "")
+set(plumbline_addresses "")
+foreach(file IN LISTS plumbline_schedule_files)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")
+  file(STRINGS "${file}" lines REGEX "^RegisterGenerator register_[a-z0-9_]+")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "register_[a-z0-9_]+" symbol "${line}")
+    string(APPEND plumbline_externs "extern RegisterGenerator ${symbol};\n")
+    string(APPEND plumbline_addresses "    &${symbol},\n")
+  endforeach()
+endforeach()
+file(CONFIGURE OUTPUT "${PLUMBLINE_GENERATOR_SOURCE}" @ONLY CONTENT
+"// Made by cmake/PlumblineGenerated.cmake.
+#include \"engine/schedule/generator.h\"
+
+namespace plumbline::detail {
+
+@plumbline_externs@
+RegisterGenerator* const kGenerators[] = {
+@plumbline_addresses@};
+
+RegisterGenerator* const* linked_generators() { return kGenerators; }
+
+}  // namespace plumbline::detail
+")

@@ -11,8 +11,8 @@ struct Names;
 
 template <>
 struct Names<ScheduleKind> {
-  static constexpr std::array<std::string_view, 6> kWords{
-      "gpipe", "1f1b", "interleaved", "interleaved-2022", "forward-only", "csv"};
+  static constexpr std::array<std::string_view, 7> kWords{
+      "gpipe", "1f1b", "interleaved", "interleaved-2022", "forward-only", "csv", "generator"};
 };
 template <>
 struct Names<P2pStyle> {

@@ -31,6 +31,9 @@ Rows schedule_rows() {
       choice<ScheduleKind>(
           "schedule", "kind", PL_FIELD(schedule.kind), {"--schedule"},
           "gpipe and 1f1b have one chunk a rank, interleaved at least two; csv reads schedule.csv"),
+      row<PlainText>(
+          "schedule", "generator", PL_FIELD(schedule.generator), {"--generator"},
+          "name of a generator of one's own (docs/add-a-schedule.md); implies schedule.kind generator"),
       row<PlainText>("schedule", "csv", PL_FIELD(schedule.csv),
                      {"--schedule-csv", "--pipeline-parallel-schedule-csv"},
                      "file of a csv schedule in the text form of torch.distributed.pipelining"),

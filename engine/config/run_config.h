@@ -20,7 +20,8 @@ enum class ScheduleKind : std::uint8_t {
   kInterleaved,
   kInterleaved2022,
   kForwardOnly,
-  kCsv
+  kCsv,
+  kGenerator,  // a registered generator that Megatron has no calls for, by name
 };
 enum class P2pStyle : std::uint8_t {
   kBatched,   // Megatron's combined calls: one group of up to four operations (batch_p2p_comm)
@@ -51,9 +52,10 @@ struct ParallelConfig {
 
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::kOneFOneB;
-  std::string csv;       // file of a kCsv schedule
-  int chunks = 1;        // virtual pipeline size: model chunks a rank
-  int microbatches = 1;  // per data-parallel replica and step
+  std::string csv;        // file of a kCsv schedule
+  std::string generator;  // name of a kGenerator schedule; the validator sets the kind when a name is given
+  int chunks = 1;         // virtual pipeline size: model chunks a rank
+  int microbatches = 1;   // per data-parallel replica and step
   // Sequences a step over all replicas, 0: not given. The validator turns it into microbatches, and back to
   // 0.
   int global_batch_size = 0;

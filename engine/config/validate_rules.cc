@@ -185,6 +185,7 @@ void derive_batch(RuleBook& book) {
 void check_schedule(RuleBook& book) {
   ScheduleConfig& s = book.config.schedule;
   const int pp = book.config.parallel.pp;
+  if (!s.generator.empty()) s.kind = ScheduleKind::kGenerator;
   const bool plain = s.kind == ScheduleKind::kGpipe || s.kind == ScheduleKind::kOneFOneB;
   if (plain && s.chunks != 1) {
     book.refuse("schedule.chunks", fmt::format("must be 1 in {}", name(s.kind)),
@@ -192,6 +193,10 @@ void check_schedule(RuleBook& book) {
   }
   if (s.kind == ScheduleKind::kCsv && s.csv.empty()) {
     book.refuse("schedule.csv", "must name a file when the schedule is csv", "use --schedule-csv FILE");
+  }
+  if (s.kind == ScheduleKind::kGenerator && s.generator.empty()) {
+    book.refuse("schedule.generator", "must name a generator when the schedule is generator",
+                "use --generator NAME");
   }
   const bool of_2022 = s.kind == ScheduleKind::kInterleaved2022;
   if (of_2022 || is_interleaved(book.config)) {
@@ -208,7 +213,8 @@ void check_schedule(RuleBook& book) {
     book.refuse("schedule.p2p", "may be flush in forward-only schedules of several chunks alone",
                 "use --p2p separate, or --schedule forward-only --vp 2");
   }
-  const bool called = s.kind != ScheduleKind::kCsv;  // a listed schedule has no combined calls
+  const bool called = s.kind != ScheduleKind::kCsv &&
+                      s.kind != ScheduleKind::kGenerator;  // a listed schedule has no combined calls
   if (called && s.p2p == P2pStyle::kBatched && pp == 2 && s.chunks > 1) {
     book.warn(
         "batched calls with pp = 2 and several chunks may pair the wrong messages, as both neighbours are "

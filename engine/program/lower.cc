@@ -34,9 +34,15 @@ constexpr std::string_view generator_name(ScheduleKind kind) {
     case ScheduleKind::kForwardOnly:
       return "forward-only";
     case ScheduleKind::kCsv:
-      return "csv";
+    case ScheduleKind::kGenerator:
+      break;
   }
   return "?";
+}
+
+// Schedules that Megatron has no calls for: rows of actions, with their communication or in need of it.
+bool is_listed(const RunConfig& config) {
+  return config.schedule.kind == ScheduleKind::kCsv || config.schedule.kind == ScheduleKind::kGenerator;
 }
 
 Script script_of(ScheduleKind kind, P2pStyle style, const ScriptArgs& args) {
@@ -136,7 +142,7 @@ Status check_frame(const RunConfig& config, const Schedule& schedule, const Mode
 Result<Program> lower(const RunConfig& config, const Schedule& given, const ModelSizes& sizes,
                       LowerOptions options) {
   PL_TRY(check_frame(config, given, sizes));
-  const bool listed = config.schedule.kind == ScheduleKind::kCsv;
+  const bool listed = is_listed(config);
   Schedule with_communication;
   if (listed && !given.has_communication() && !options.fragment) {
     auto added = add_communication(given);
@@ -177,7 +183,9 @@ Result<Schedule> schedule_of(const RunConfig& config, bool fragment) {
     if (!text) return tl::unexpected(text.error());
     return parse_schedule_csv(*text, config.schedule.csv, {fragment});
   }
-  const auto generator = find_generator(generator_name(config.schedule.kind));
+  const auto generator = find_generator(config.schedule.kind == ScheduleKind::kGenerator
+                                            ? std::string_view(config.schedule.generator)
+                                            : generator_name(config.schedule.kind));
   if (!generator) return tl::unexpected(generator.error());
   const bool forward_only = config.schedule.kind == ScheduleKind::kForwardOnly;
   return (*generator)
@@ -186,6 +194,24 @@ Result<Schedule> schedule_of(const RunConfig& config, bool fragment) {
 }
 
 Result<Schedule> evaluation_schedule_of(const RunConfig& config) {
+  if (is_listed(config)) {
+    // The rows' own forwards in their own order: leaving the backwards out leaves every dependency in order.
+    auto schedule = schedule_of(config);
+    if (!schedule) return schedule;
+    Schedule forward = *schedule;
+    forward.forward_only = true;
+    forward.actions.clear();
+    forward.offsets.assign(1, 0);
+    for (int rank = 0; rank < schedule->ranks; ++rank) {
+      std::vector<Action> row;
+      for (Action action : schedule->row(rank)) {
+        action.paired = 0;
+        if (action.kind == ActionKind::kForward) row.push_back(action);
+      }
+      forward.add_row(row);
+    }
+    return forward;
+  }
   const auto generator = find_generator("forward-only");
   if (!generator) return tl::unexpected(generator.error());
   return (*generator)

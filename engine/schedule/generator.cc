@@ -22,18 +22,6 @@ bool by_name(const Generator& a, const Generator& b) { return a.name < b.name; }
 
 namespace detail {
 
-// Linkers take a file out of a static library only if something names a symbol of it, and nothing but this
-// list names a generator. A test compares it with the folder.
-extern RegisterGenerator register_forward_only;
-extern RegisterGenerator register_gpipe;
-extern RegisterGenerator register_interleaved;
-extern RegisterGenerator register_interleaved_2022;
-extern RegisterGenerator register_one_f_one_b;
-
-[[gnu::used]] RegisterGenerator* const kLinkedGenerators[] = {
-    &register_forward_only, &register_gpipe, &register_interleaved, &register_interleaved_2022,
-    &register_one_f_one_b};
-
 RegisterGenerator::RegisterGenerator(Generator generator) {
   PL_ASSERT(generator.make != nullptr);
   std::vector<Generator>& all = registry();
@@ -44,7 +32,11 @@ RegisterGenerator::RegisterGenerator(Generator generator) {
 
 }  // namespace detail
 
-const std::vector<Generator>& generators() { return registry(); }
+const std::vector<Generator>& generators() {
+  // Naming the list keeps the generators' files in the executable (cmake/PlumblineGenerated.cmake).
+  PL_ASSERT(detail::linked_generators() != nullptr);
+  return registry();
+}
 
 Result<const Generator*> find_generator(std::string_view name) {
   std::vector<std::string> names;

@@ -41,6 +41,8 @@ namespace detail {
 struct RegisterGenerator {
   explicit RegisterGenerator(Generator generator);
 };
+// The generators of engine/schedule, listed by the build.
+RegisterGenerator* const* linked_generators();
 }  // namespace detail
 
 }  // namespace plumbline

@@ -100,11 +100,7 @@ Status Trainer::Impl::make_programs(const ModelSizes& sizes) {
   if (!forward) return tl::unexpected(forward.error());
   LowerOptions lowering;
   lowering.tail = StepTail::kSchedule;
-  RunConfig forward_config = config;
-  const bool megatron =
-      config.schedule.kind != ScheduleKind::kGpipe && config.schedule.kind != ScheduleKind::kCsv;
-  if (!megatron) forward_config.schedule.kind = ScheduleKind::kForwardOnly;
-  Result<Program> evaluation = lower(forward_config, *forward, sizes, lowering);
+  Result<Program> evaluation = lower(config, *forward, sizes, lowering);
   if (!evaluation) return tl::unexpected(evaluation.error());
   evaluation_program = std::move(*evaluation);
   linked = link_program(evaluation_program);

@@ -168,6 +168,12 @@ TEST(Validate, FlushIsForForwardOnlySchedulesOfSeveralChunks) {
           .ok());
 }
 
+TEST(Validate, AGeneratorsNameImpliesTheKind) {
+  EXPECT_EQ(check({"--generator", "mine", "--vp", "2"}, Purpose::kCheck).config.schedule.kind, ScheduleKind::kGenerator);
+  EXPECT_TRUE(check({"--generator", "mine", "--vp", "2"}, Purpose::kCheck).ok());
+  refuses({{{"--schedule", "generator"}, "schedule.generator"}});
+}
+
 TEST(Validate, CsvNeedsAFile) {
   refuses({{{"--schedule", "csv"}, "schedule.csv='' (default) must name a file"}});
   EXPECT_TRUE(check({"--schedule", "csv", "--schedule-csv", "x.csv"}).ok());

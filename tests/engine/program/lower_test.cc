@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "engine/base/text.h"
 #include "engine/program/link.h"
 #include "engine/schedule/csv.h"
 #include "tests/engine/program/config.h"
@@ -129,6 +130,28 @@ TEST(Lower, ComputationsWaitForWhatTheyRead) {
   for (const Item item : program->thread_items(1)) rank1.push_back(describe_item(*program, 1, item));
   EXPECT_EQ(rank1,
             (std::vector<std::string>{"1RECV_F0 from rank 0", "wait for activation.1, microbatch 0", "1F0"}));
+}
+
+// A schedule of one's own on a placement of its own is evaluated on that placement.
+TEST(Lower, AListedScheduleEvaluatesOnItsOwnPlacement) {
+  RunConfig config = test::config_of(ScheduleKind::kCsv, 2, 2, 1);
+  config.schedule.csv = testing::TempDir() + "v.csv";
+  ASSERT_TRUE(write_file(config.schedule.csv, "0F0,3F0,3B0,0B0\n1F0,2F0,2B0,1B0\n"));
+  const auto forward = evaluation_schedule_of(config);
+  ASSERT_TRUE(forward.has_value()) << forward.error().text();
+  EXPECT_EQ(forward->rank_of_stage, (std::vector<std::int32_t>{0, 1, 1, 0}));
+  EXPECT_EQ(print_schedule_csv(*forward), "0F0,3F0\n1F0,2F0\n");
+  const auto program = lower(config, *forward, default_sizes(config), {StepTail::kSchedule});
+  ASSERT_TRUE(program.has_value()) << program.error().text();
+  EXPECT_EQ(program_size(*program).sends, 2);
+}
+
+TEST(Lower, AGeneratorByNameGetsItsCommunicationByTorchsRule) {
+  RunConfig config = test::config_of(ScheduleKind::kGenerator, 4, 2, 8);
+  config.schedule.generator = "interleaved";
+  const Program program = lowered(config, {StepTail::kSchedule});
+  EXPECT_EQ(program_size(program).computations, 2 * 8 * 8);
+  EXPECT_EQ(program_size(program).sends, 2 * 7 * 8);
 }
 
 TEST(Lower, RefusalsNameRuleAndFix) {

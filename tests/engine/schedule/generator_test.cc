@@ -24,7 +24,7 @@ TEST(Generators, EveryFileIsRegisteredAndDescribed) {
   for (const char* name : {"1f1b", "forward-only", "gpipe", "interleaved", "interleaved-2022"}) {
     EXPECT_EQ(std::count(names.begin(), names.end(), name), 1) << name;
   }
-  // A file that registers a generator but is left out of the list in generator.cc would be dropped by the
+  // A file that registers a generator but that the build's list has missed would be dropped by the
   // linker.
   std::size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(test::data_path("../engine/schedule"))) {
