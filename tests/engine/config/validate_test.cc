@@ -169,7 +169,8 @@ TEST(Validate, FlushIsForForwardOnlySchedulesOfSeveralChunks) {
 }
 
 TEST(Validate, AGeneratorsNameImpliesTheKind) {
-  EXPECT_EQ(check({"--generator", "mine", "--vp", "2"}, Purpose::kCheck).config.schedule.kind, ScheduleKind::kGenerator);
+  EXPECT_EQ(check({"--generator", "mine", "--vp", "2"}, Purpose::kCheck).config.schedule.kind,
+            ScheduleKind::kGenerator);
   EXPECT_TRUE(check({"--generator", "mine", "--vp", "2"}, Purpose::kCheck).ok());
   refuses({{{"--schedule", "generator"}, "schedule.generator"}});
 }
