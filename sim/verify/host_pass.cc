@@ -138,7 +138,7 @@ class Walk {
     const Use use{stream_of(item), next_};
     if (kernel.counts) computation(item_ref(item), microbatch);
     clocks_.enqueue(use.stream, next_ + 1);
-    const std::uint16_t* slot = &tables_.kernel_slots[kernel.begin];
+    const std::uint16_t* slot = tables_.kernel_slots.data() + kernel.begin;
     const std::uint16_t* const reads_end = slot + kernel.reads;
     const std::uint16_t* const writes_end = reads_end + kernel.writes;
     const std::uint16_t* const frees_end = writes_end + kernel.frees;
