@@ -38,7 +38,7 @@ std::string certification_of(const RunConfig& config, const Schedule& schedule) 
 }
 
 struct Row {
-  std::string calls;  // batch, unbatch, fwd
+  std::string calls;  // batch, unbatch, fwd, fwd_overlap, fwd_flush
   std::string map;
   std::string ranks;  // "2", "odd", "even"
   auto operator<=>(const Row&) const = default;
@@ -48,7 +48,7 @@ using Table = std::map<Row, std::map<std::string, int>>;
 
 void add_line(const nlohmann::json& line, Table& table) {
   const std::string mode = line.at("mode");
-  if (mode != "batch" && mode != "unbatch" && mode != "fwd") return;
+  if (mode != "batch" && mode != "unbatch" && mode.rfind("fwd", 0) != 0) return;
   if (!line.contains("verdict") || line.contains("error") || line.contains("guard")) return;
   const bool plain = line.at("sched") == "1f1b";
   const int pp = line.at("pp");
@@ -58,8 +58,10 @@ void add_line(const nlohmann::json& line, Table& table) {
                             : line.at("alg") == "seed" ? ScheduleKind::kInterleaved2022
                                                        : ScheduleKind::kInterleaved;
   RunConfig config = test::config_of(kind, pp, chunks, line.at("m"), group);
-  config.schedule.p2p = mode == "unbatch" ? P2pStyle::kSeparate : P2pStyle::kBatched;
-  const auto schedule = mode == "fwd" ? evaluation_schedule_of(config) : schedule_of(config);
+  config.schedule.p2p = mode == "fwd_flush"                          ? P2pStyle::kFlush
+                        : mode == "unbatch" || mode == "fwd_overlap" ? P2pStyle::kSeparate
+                                                                     : P2pStyle::kBatched;
+  const auto schedule = mode.rfind("fwd", 0) == 0 ? evaluation_schedule_of(config) : schedule_of(config);
   ASSERT_TRUE(schedule.has_value()) << schedule.error().text();
   const std::pair<const char*, CommMap> maps[] = {{"megatron", CommMap::kMegatron},
                                                   {"one", CommMap::kOne},
