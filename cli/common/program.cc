@@ -9,6 +9,7 @@
 
 #include "cli/common/exit_codes.h"
 #include "cli/common/output.h"
+#include "engine/base/assert.h"
 #include "engine/base/text.h"
 #include "engine/base/version.h"
 
@@ -238,6 +239,9 @@ CommandFlags command_flags(const Command& command) {
 
 int run_program(const Program& program, int argc, const char* const* argv) {
   current_program() = program;
+  std::string line = program.name;
+  for (int i = 1; i < argc; ++i) line += std::string(" ") + argv[i];
+  set_reproduction(std::move(line));  // a command that knows a fuller one replaces it
   int code = kExitInternal;
   try {
     code = dispatch({argv, argv + argc});
