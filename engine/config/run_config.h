@@ -38,7 +38,16 @@ enum class CommMap : std::uint8_t {
   kMegatron,
 };
 enum class Precision : std::uint8_t { kFp32, kFp16, kBf16 };
-enum class DecayStyle : std::uint8_t { kConstant, kLinear, kCosine };
+enum class DecayStyle : std::uint8_t { kConstant, kLinear, kCosine, kInverseSquareRoot, kWsd };
+enum class WsdStyle : std::uint8_t {
+  kLinear,
+  kCosine,
+  kExponential,
+  kMinusSqrt
+};                                                                  // how WSD decays at the end
+enum class WdStyle : std::uint8_t { kConstant, kLinear, kCosine };  // how weight decay grows
+enum class OptimizerRule : std::uint8_t { kAdam, kSgd };
+enum class ScalerRule : std::uint8_t { kMegatron, kDeepSpeed, kTorch };
 enum class SendCompletion : std::uint8_t { kRendezvous, kEager, kAlwaysEager };
 enum class CrossComm : std::uint8_t { kFree, kStrict };
 enum class Connect : std::uint8_t { kWarm, kCold };
@@ -59,6 +68,10 @@ struct ScheduleConfig {
   // Sequences a step over all replicas, 0: not given. The validator turns it into microbatches, and back to
   // 0.
   int global_batch_size = 0;
+  // Three numbers - first global batch, increment, samples of the ramp - or empty (--rampup-batch-size).
+  std::vector<std::int64_t> rampup;
+  std::string batch_steps;  // "0:16 100K:32": global batch from a number of samples on; empty: constant
+  bool decrease_batch_if_needed = false;
   int group_size = 0;  // microbatch_group_size_per_vp_stage; the validator turns 0 into pp
   P2pStyle p2p = P2pStyle::kBatched;
   CommMap comm_map = CommMap::kMegatron;
@@ -79,6 +92,7 @@ struct ModelConfig {
 struct TrainConfig {
   std::uint64_t seed = 1234;
   int iterations = 10;       // optimizer steps, skipped ones included
+  std::int64_t samples = 0;  // --train-samples; the validator turns it into iterations
   int micro_batch_size = 1;  // sequences a microbatch
   int eval_interval = 0;     // 0: evaluate only at the end
   int eval_iterations = 4;   // forward-only steps an evaluation
@@ -87,13 +101,46 @@ struct TrainConfig {
 };
 
 struct OptimizerConfig {
+  OptimizerRule rule = OptimizerRule::kAdam;
   double lr = 1e-3;
   double min_lr = 0.0;
+  double warmup_init = 0.0;  // learning rate of the very first step of a warm-up
   DecayStyle decay = DecayStyle::kConstant;
+  // Lengths; at most one form each is given, 0: not given. Decay: the whole run.
   int warmup_iterations = 0;
+  std::int64_t warmup_samples = 0;
+  double warmup_fraction = 0.0;  // of the decay's length
+  int decay_iterations = 0;
+  std::int64_t decay_samples = 0;
+  WsdStyle wsd_decay = WsdStyle::kExponential;
+  int wsd_decay_iterations = 0;
+  std::int64_t wsd_decay_samples = 0;
+  double decoupled_lr = 0.0, decoupled_min_lr = 0.0;  // of embedding and output layer; 0: as all others
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
-  double weight_decay = 0.01;  // decoupled (AdamW)
-  double clip_grad = 1.0;      // 0: no clipping
+  double momentum = 0.9;  // SGD
+  double weight_decay = 0.01;
+  bool decoupled_weight_decay = true;  // AdamW; false: Adam with L2
+  // Negative: weight_decay.
+  double start_weight_decay = -1.0, end_weight_decay = -1.0;
+  WdStyle weight_decay_incr = WdStyle::kConstant;
+  double clip_grad = 1.0;  // 0: no clipping
+  bool log_num_zeros = false;
+  bool check_for_nan = false;  // without a loss scale: a gradient that is not finite ends the run
+  // The distributed optimizer and its wrapper.
+  bool distributed = false;
+  bool overlap_grad_reduce = false;
+  bool overlap_param_gather = false;
+  std::int64_t bucket_size = 0;  // elements; 0: Megatron's default
+  bool pad_buckets = false;      // --ddp-pad-buckets-for-high-nccl-busbw
+  bool cpu_offload = false;
+  double offload_fraction = 1.0;
+  // Precision-aware states (--use-precision-aware-optimizer).
+  bool precision_aware = false;
+  Precision main_params = Precision::kFp32;
+  Precision exp_avg = Precision::kFp32;
+  Precision exp_avg_sq = Precision::kFp32;
+  bool post_validation = false;  // step before the agreement, roll back when it fails
+  bool use_checkpoint_scheduler = false, override_scheduler = false;
 };
 
 struct LossScaleConfig {
@@ -104,6 +151,8 @@ struct LossScaleConfig {
   double backoff_factor = 0.5;
   int window = 1000;
   int hysteresis = 2;
+  bool capped = true;  // growth stops at the last finite value
+  ScalerRule rule = ScalerRule::kMegatron;
 };
 
 struct LinkConfig {

@@ -14,6 +14,7 @@
 
 #include "engine/base/result.h"
 #include "engine/config/run_config.h"
+#include "engine/program/param_layout.h"
 #include "engine/program/program.h"
 #include "engine/schedule/schedule.h"
 
@@ -27,6 +28,9 @@ struct ModelSizes {
   std::vector<Bytes> grads;  // fp32 main gradients of a stage, one entry a stage
   Bytes tied_grad = 0;       // gradient of the tied embedding; 0: not tied
   int parameters = 0;        // number of parameter tensors of the whole model, the tied one once
+  // Parameter tensors of a stage in registration order, one entry a stage; a tied one is a shared embedding. Their
+  // sizes times 4 are `grads`.
+  std::vector<std::vector<ParamSize>> tensors;
 };
 
 enum class StepTail : std::uint8_t {

@@ -1,0 +1,135 @@
+// MegatronOptimizer: what training code talks to - Megatron-core's MegatronOptimizer, complete. Two ways to
+// drive it:
+//
+//   - step(): the whole protocol at once, reductions through the Collective given at construction;
+//   - the phases one by one, in this order, with the reductions done by a Program between them:
+//       copy_model_grads_to_main_grads, unscale_local -> [MAX over everyone who shares the decision] ->
+//       found? update_scaler(true) and nothing else : norm_local -> [SUM] -> finish_step(norm), update_scaler(false)
+//   step() is written with the phases, so both are one behaviour (test: both drive equal).
+//
+// Overflow: found_inf is agreed before anything depends on it. A skipped step leaves parameters, moments and step
+// counts as they were. The scale used to unscale is the one the loss was multiplied with (scale_loss() records it);
+// a change in between is an error.
+//
+// Returned norm and zero count: absent when they were not asked for, for all classes alike (upstream's three
+// classes return 0.0, None and a computed norm; docs/optimizer.md).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/optim/base_optimizer.h"
+#include "engine/optim/collective.h"
+#include "engine/optim/loss_scaler.h"
+#include "engine/optim/parameter.h"
+#include "engine/optim/sharded_tensor.h"
+#include "engine/optim/state_dict.h"
+#include "engine/optim/tensor_ops.h"
+
+namespace plumbline {
+
+struct StepOutcome {
+  bool success = false;  // false: overflow, or the norm was above the skip threshold
+  bool found_inf = false;
+  std::optional<double> grad_norm;  // absent when skipped, or neither clipping nor log_norm asked for it
+  std::optional<std::int64_t> num_zeros;
+};
+
+struct MegatronOptimizerOptions {
+  double clip_grad = 1.0;  // 0: none
+  bool log_norm = true;    // compute the norm even without clipping
+  double norm_type = 2.0;  // p; infinity allowed
+  bool log_num_zeros = false;
+  double grad_norm_skip_threshold = 0.0;  // 0: none; a larger norm skips the step (chained optimizers)
+  bool check_for_nan =
+      false;  // without a scaler: a NaN or inf in a gradient is an error naming rank, bucket, parameter
+  std::vector<std::string> identifier_keys;  // of param groups; empty: the default four
+  std::shared_ptr<Collective> grad_stats;    // null: alone()
+  // A tensor-parallel duplicate is counted by tp rank 0 only.
+  int tp_rank = 0;
+  int expert_tp_rank = 0;
+  int rank = 0;  // for messages
+};
+
+class MegatronOptimizer {
+ public:
+  explicit MegatronOptimizer(MegatronOptimizerOptions options);
+  virtual ~MegatronOptimizer() = default;
+  MegatronOptimizer(const MegatronOptimizer&) = delete;
+  MegatronOptimizer& operator=(const MegatronOptimizer&) = delete;
+
+  // --- what there is
+  virtual std::vector<ParameterPtr> get_parameters() const = 0;  // of the inner groups, in order
+  // Gradients that count in norms: present, of a parameter that is not `shared`, and not a tensor-parallel
+  // duplicate.
+  virtual std::vector<at::Tensor> get_main_grads_for_grad_norm() const;
+  const std::shared_ptr<Collective>& get_grad_stats_parallel_group() const { return options_.grad_stats; }
+  const MegatronOptimizerOptions& options() const { return options_; }
+  virtual std::vector<ParamGroup*> param_groups() = 0;
+  virtual ParamState* find_state(const Parameter& parameter) = 0;
+  // A rank without trainable parameters: every step is a no-op but reductions still run.
+  virtual bool is_stub() const { return get_parameters().empty(); }
+
+  // --- phases
+  virtual void copy_model_grads_to_main_grads() = 0;
+  // Multiplies main gradients by 1/scale; whether one was not finite. False without a scaler.
+  virtual bool unscale_local() = 0;
+  virtual Status check_for_nan_local() const;  // option check_for_nan
+  virtual LocalNorm norm_local() const;
+  virtual std::int64_t count_zeros_local() const;
+  // Clips by `norm` (if clipping is on), updates, copies main parameters to the model's.
+  virtual Status finish_step(double norm) = 0;
+  virtual void update_scaler(bool found_inf) = 0;
+
+  // --- Megatron's methods, each doing its own reductions
+  virtual Result<bool> prepare_grads();    // copy, unscale, agree, update scaler; the agreed found_inf
+  virtual Status step_with_ready_grads();  // update and copy back, no clipping
+  virtual Result<StepOutcome> step();
+  Result<double> get_grad_norm();
+  // Norm, then gradients scaled in place; the norm.
+  Result<double> clip_grad_norm(double max_norm);
+  Result<std::int64_t> count_zeros();
+  // set_to_none drops tensors, otherwise they are filled with zeros (never multiplied: inf * 0 is NaN).
+  virtual void zero_grad(bool set_to_none = true) = 0;
+
+  // --- loss scale
+  virtual at::Tensor get_loss_scale() const = 0;  // one fp32 element on the parameters' device
+  virtual const LossScaler* scaler() const = 0;   // null without
+  virtual at::Tensor scale_loss(const at::Tensor& loss);
+
+  // --- state
+  // Model -> main copies. With a state dict (names to tensors) values come from there: a name must match exactly one
+  // entry by suffix and have its shape; classes that keep no shards refuse one.
+  virtual Status reload_model_params(const StateDict* state = nullptr) = 0;
+  virtual StateDict state_dict(bool is_loading = false) = 0;  // is_loading: init_state_fn first
+  virtual Status load_state_dict(const StateDict& state) = 0;
+  struct ShardedMetadata {
+    std::string prefix;  // "chained_1."
+    int dp_rank = 0;     // replica of what data-parallel ranks share
+  };
+  virtual Result<ShardedStateDict> sharded_state_dict(bool is_loading, const ShardedMetadata& metadata) = 0;
+  virtual void init_state() = 0;
+  // Moves main parameters and states (and, where asked, gradients) to the CPU and back; a step in between is an error.
+  virtual Status offload_to_cpu() = 0;
+  virtual Status restore_from_cpu() = 0;
+
+ protected:
+  // Parameter and its main gradient, for the norm filter.
+  virtual std::vector<ParameterPtr> main_parameters() const = 0;
+  bool counted(const Parameter& parameter) const;
+  MegatronOptimizerOptions options_;
+};
+
+// torch's zero_grad over a group: `decoupled` selects decoupled_grad.
+void zero_grad_group_helper(const std::vector<ParameterPtr>& group, bool set_to_none, bool decoupled = false);
+
+// All steps of {"0": {"step": 3}, ...} must be equal (error names two that differ); absent when there is none.
+Result<std::optional<std::int64_t>> extract_common_per_param_step(const StateDict& state);
+void restore_common_per_param_step(StateDict& state, std::int64_t step);
+
+}  // namespace plumbline
