@@ -1,4 +1,4 @@
-// ExactSum: the sum of squares of floats without rounding, as a fixed-point number of 14 digits of 40 bits.
+// ExactSum: the sum of squares of floats without rounding, as a fixed-point number of 15 digits of 40 bits.
 // Addition is exact, hence associative and commutative: a norm computed from it is the same bits for any
 // order, any sharding over pipeline, data, tensor or expert ranks, any bucket size and any vector width.
 // Digits of several ranks are added as plain int64 sums (up to 2^22 ranks without carry in between).
@@ -15,18 +15,19 @@ namespace plumbline {
 
 class ExactSum {
  public:
-  static constexpr int kDigits = 14;          // 560 bits: 554 of the largest square and carries
+  static constexpr int kDigits = 15;  // 554 bits of the largest square; the last digit takes the carries
   static constexpr int kWords = kDigits + 1;  // and the count of values that were not finite
   static constexpr int kDigitBits = 40;
   static constexpr int kUnit = -298;
 
   void add_square(float value);  // plain and slow; the fast loop over an array is optim's kernel
-  // value * 2^exponent, 0 <= value; for kernels that add up part of a sum exactly by themselves.
-  void add_scaled(std::uint64_t value, int exponent);
+  // value * 2^exponent; for kernels that add up part of a sum exactly by themselves. A part may be negative, the
+  // whole must not be when it is read. kUnit <= exponent <= kUnit + 519.
+  void add_scaled(std::int64_t value, int exponent);
   void add_not_finite(std::int64_t count = 1) { words_[kDigits] += count; }
   ExactSum& operator+=(const ExactSum& other);
 
-  // Carries done: digits in [0, 2^40), so equal sums have equal words. Called before words are handed out.
+  // Carries done: digits in [0, 2^40) but the last, which grows without bound, so equal sums have equal words.
   void normalize();
   // What travels: digits (normalized), then the count.
   std::array<std::int64_t, kWords> words() const;
