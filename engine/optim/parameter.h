@@ -29,6 +29,10 @@ struct Parameter {
   bool shared_embedding = false;  // word embedding used on two stages: gets a bucket of its own
   bool tensor_parallel = false;   // sharded over tp; otherwise every tp rank holds it and rank 0 counts it
   bool expert = false;            // expert-parallel ("allreduce = False"): reduced over the expert groups
+  int bucket = -1;                // of the gradient buffer, for messages; -1: none
+  // Of a part of a tensor that other ranks hold the rest of (tensor parallel): shape of the whole and where the part
+  // lies. Empty: the value is the whole.
+  std::vector<std::int64_t> global_shape, global_offset;
   // Of a shard: elements [begin, begin + value.numel()) of the flattened model parameter; 0 otherwise.
   std::int64_t begin = 0;
 
