@@ -1,9 +1,10 @@
-// BaseOptimizer: the update rule under the mixed-precision wrappers - Adam, AdamW, SGD. It owns parameter groups
-// and per-parameter state, reads Parameter::grad (or decoupled_grad, if the state is precision-aware) and writes
-// Parameter::value. It knows nothing of scaling, clipping or ranks.
+// BaseOptimizer: the update rule under the mixed-precision wrappers - Adam, AdamW, SGD. It owns parameter
+// groups and per-parameter state, reads Parameter::grad (or decoupled_grad, if the state is
+// precision-aware) and writes Parameter::value. It knows nothing of scaling, clipping or ranks.
 //
-// State of Adam: exp_avg, exp_avg_sq, step; of SGD: momentum_buffer. Created at a parameter's first step with a
-// gradient (zeros) or by init_state(). A parameter without a gradient is not touched, its step neither.
+// State of Adam: exp_avg, exp_avg_sq, step; of SGD: momentum_buffer. Created at a parameter's first step
+// with a gradient (zeros) or by init_state(). A parameter without a gradient is not touched, its step
+// neither.
 #pragma once
 
 #include <cstdint>
@@ -55,21 +56,22 @@ class BaseOptimizer {
   // Parameters of the groups in order.
   std::vector<ParameterPtr> parameters() const;
 
-  // One update. `gradient_factor` is the clip coefficient, applied while reading; `model` (if given) are the model
-  // parameters that receive the rounded result in the same pass, by position of the flattened groups; null
-  // entries receive nothing.
+  // One update. `gradient_factor` is the clip coefficient, applied while reading; `model` (if given) are
+  // the model parameters that receive the rounded result in the same pass, by position of the flattened
+  // groups; null entries receive nothing.
   //
-  // A group with a `step` of its own counts there: it goes up by one each time and is every updated parameter's step.
+  // A group with a `step` of its own counts there: it goes up by one each time and is every updated
+  // parameter's step.
   virtual void step(float gradient_factor = 1.0f, const std::vector<Parameter*>* model = nullptr);
   virtual void zero_grad(bool set_to_none = true);
 
   // torch's form: {"state": {"0": {...}, ...}, "param_groups": [{..., "params": [0, 1]}, ...]}, parameters
   // numbered over the groups in order. Tensors are handles, not copies.
   virtual StateDict state_dict() const;
-  // Groups and parameters are matched by position (wrappers reorder first). Sizes and structure must fit; errors
-  // name the group, the parameter and the key, and leave everything as it was. Values are copied into existing
-  // tensors (converted to the option's precision), absent ones are made; a parameter without saved state loses
-  // its own. Settings of the groups are the saved ones.
+  // Groups and parameters are matched by position (wrappers reorder first). Sizes and structure must fit;
+  // errors name the group, the parameter and the key, and leave everything as it was. Values are copied
+  // into existing tensors (converted to the option's precision), absent ones are made; a parameter without
+  // saved state loses its own. Settings of the groups are the saved ones.
   virtual Status load_state_dict(const StateDict& state);
   // Makes every parameter's state (zeros, step 0), as needed before a sharded state dict is loaded into it.
   virtual void init_state();
@@ -83,9 +85,9 @@ class BaseOptimizer {
 // Settings of a group as a dictionary (without "params") and back; absent options are None. Unknown keys are
 // kept out of the group and reported by name, not lost silently: they make an error.
 //
-// Accepted besides: "pre_wd_mult" and "pre_lr_mult", and torch's switches as far as they say what is done here
-// anyway (amsgrad, maximize and nesterov off, dampening 0, bias_correction on; foreach, fused, capturable,
-// differentiable and "params" are of no account).
+// Accepted besides: "pre_wd_mult" and "pre_lr_mult", and torch's switches as far as they say what is done
+// here anyway (amsgrad, maximize and nesterov off, dampening 0, bias_correction on; foreach, fused,
+// capturable, differentiable and "params" are of no account).
 StateDict group_settings(const ParamGroup& group);
 Status apply_group_settings(const StateDict& settings, ParamGroup& group);
 

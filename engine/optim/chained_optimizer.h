@@ -1,12 +1,13 @@
 // ChainedOptimizer: several optimizers driven as one - dense and expert parameters, or one a model chunk.
 //
-// One decision and one loss scale: all members unscale (none is left out when an earlier one overflowed), their
-// findings are or-ed, agreed over the chain's own group, and every member's scaler is updated with the agreed flag,
-// so all scalers stay bitwise equal. Upstream updates each scaler with its own member's finding while the loss is
-// scaled by the first member's: after an overflow in one member the others unscale wrongly (docs/optimizer.md).
+// One decision and one loss scale: all members unscale (none is left out when an earlier one overflowed),
+// their findings are or-ed, agreed over the chain's own group, and every member's scaler is updated with
+// the agreed flag, so all scalers stay bitwise equal. Upstream updates each scaler with its own member's
+// finding while the loss is scaled by the first member's: after an overflow in one member the others
+// unscale wrongly (docs/optimizer.md).
 //
-// Norm: one for all members; each clips by it. When all members share a stats group it is one reduction, otherwise
-// each member's part is reduced over its own group and the parts are added.
+// Norm: one for all members; each clips by it. When all members share a stats group it is one reduction,
+// otherwise each member's part is reduced over its own group and the parts are added.
 #pragma once
 
 #include <memory>
@@ -20,10 +21,10 @@ namespace plumbline {
 
 class ChainedOptimizer : public MegatronOptimizer {
  public:
-  // `options.grad_stats` is the group that agrees on overflow: everyone who shares the decision, so it covers the
-  // members' groups; when it is null, it is the members' own if they share one, and refused otherwise. Other
-  // options must be the members' too (clipping, norm, zeros), and all members' loss scalers equal. No member at all:
-  // a stub that takes part in the reductions. A chain may be a member.
+  // `options.grad_stats` is the group that agrees on overflow: everyone who shares the decision, so it
+  // covers the members' groups; when it is null, it is the members' own if they share one, and refused
+  // otherwise. Other options must be the members' too (clipping, norm, zeros), and all members' loss
+  // scalers equal. No member at all: a stub that takes part in the reductions. A chain may be a member.
   static Result<std::unique_ptr<ChainedOptimizer>> create(
       MegatronOptimizerOptions options, std::vector<std::unique_ptr<MegatronOptimizer>> members);
 
@@ -33,12 +34,13 @@ class ChainedOptimizer : public MegatronOptimizer {
 
   std::vector<ParameterPtr> get_parameters() const override;
   std::vector<at::Tensor> get_main_grads_for_grad_norm() const override;
+  std::vector<at::Tensor> main_gradients() const override;
   std::vector<ParamGroup*> param_groups() override;
   ParamState* find_state(const Parameter& parameter) override;
   bool is_stub() const override;  // all members are
 
-  // Phases over all members. norm_local and count_zeros_local need a shared stats group: with separate ones there is
-  // no one reduction for them, use get_grad_norm and count_zeros.
+  // Phases over all members. norm_local and count_zeros_local need a shared stats group: with separate ones
+  // there is no one reduction for them, use get_grad_norm and count_zeros.
   void copy_model_grads_to_main_grads() override;
   Result<bool> unscale_local() override;
   Status check_for_nan_local() const override;
@@ -49,8 +51,7 @@ class ChainedOptimizer : public MegatronOptimizer {
 
   Status step_with_ready_grads() override;
   Status sync_params() override;
-  Result<double> get_grad_norm() override;
-  Result<double> clip_grad_norm(double max_norm) override;
+  Result<LocalNorm> reduced_norm() override;
   Result<std::int64_t> count_zeros() override;
   void zero_grad(bool set_to_none = true) override;
 
@@ -62,11 +63,12 @@ class ChainedOptimizer : public MegatronOptimizer {
   Status reload_model_params(const StateDict* state = nullptr) override;
   // Number of model chunks of each member, in order of the chunks; without it every member has the one chunk.
   void set_model_chunks(std::vector<int> counts);
-  // Megatron's _split_state_dict: {"model0": ..., "model1": ...} (or "model_0") to one dictionary a member, its
-  // chunks renamed from 0; {"model": ...} goes to every member as it is.
+  // Megatron's _split_state_dict: {"model0": ..., "model1": ...} (or "model_0") to one dictionary a member,
+  // its chunks renamed from 0; {"model": ...} goes to every member as it is.
   Result<std::vector<StateDict>> split_state_dict(const StateDict& state) const;
 
-  // One member: its dictionary. Otherwise {"0": first, "1": second, ...}, the dictionary form of Megatron's list.
+  // One member: its dictionary. Otherwise {"0": first, "1": second, ...}, the dictionary form of Megatron's
+  // list.
   StateDict state_dict(bool is_loading = false) override;
   // That form (read in the order of the numbers), or for one member its dictionary.
   Status load_state_dict(const StateDict& state) override;
@@ -86,8 +88,8 @@ class ChainedOptimizer : public MegatronOptimizer {
   Status offload_to_cpu() override;
   Status restore_from_cpu() override;
 
-  // Megatron's _synchronize_steps: the one step of all groups that have parameters and keep a step; written to every
-  // empty group that keeps one. Different steps are an error. Absent: no such group.
+  // Megatron's _synchronize_steps: the one step of all groups that have parameters and keep a step; written
+  // to every empty group that keeps one. Different steps are an error. Absent: no such group.
   Result<std::optional<std::int64_t>> synchronize_steps();
 
  protected:

@@ -1,13 +1,13 @@
 // Float16OptimizerWithFloat16Params: fp16 and bf16 parameters with an fp32 main copy each, and native fp32
-// parameters beside them. It takes the place of the model's parameters in the base optimizer's groups with main
-// Parameters; the model's keep their identity and get the rounded result of each update.
+// parameters beside them. It takes the place of the model's parameters in the base optimizer's groups with
+// main Parameters; the model's keep their identity and get the rounded result of each update.
 //
-// Gradients: main.grad is model.main_grad in fp32 - the same storage when main_grad is fp32, so unscaling writes
-// into the buffer -, else model.grad, which is dropped afterwards. Without either there is none (upstream keeps the
-// last step's).
+// Gradients: main.grad is model.main_grad in fp32 - the same storage when main_grad is fp32, so unscaling
+// writes into the buffer -, else model.grad, which is dropped afterwards. Without either there is none
+// (upstream keeps the last step's).
 //
-// State dict: {"optimizer": base optimizer, "grad_scaler": if there is one, "fp32_from_fp16_params": [[main copies
-// of group 0], ...]}; loading takes the old names optimizer_state_dict and fp32_from_fp16.
+// State dict: {"optimizer": base optimizer, "grad_scaler": if there is one, "fp32_from_fp16_params": [[main
+// copies of group 0], ...]}; loading takes the old names optimizer_state_dict and fp32_from_fp16.
 #pragma once
 
 #include <memory>
@@ -20,8 +20,8 @@ namespace plumbline {
 
 class Float16OptimizerWithFloat16Params : public MixedPrecisionOptimizer {
  public:
-  // `inner`'s groups hold the model's parameters, fp16, bf16 or fp32; states they already have move to the main
-  // copies. Refuses other types, and fp16 without a scaler.
+  // `inner`'s groups hold the model's parameters, fp16, bf16 or fp32; states they already have move to the
+  // main copies. Refuses other types, and fp16 without a scaler.
   static Result<std::unique_ptr<Float16OptimizerWithFloat16Params>> create(
       std::unique_ptr<BaseOptimizer> inner, MegatronOptimizerOptions options, LossScaler scaler,
       InitStateFn init_state = {});
@@ -37,7 +37,8 @@ class Float16OptimizerWithFloat16Params : public MixedPrecisionOptimizer {
   // Megatron's _copy_main_params_to_model_params and _copy_model_params_to_main_params.
   void copy_main_params_to_model_params();
   void copy_model_params_to_main_params();
-  // Megatron's _get_model_and_main_params_data_float16: values of fp16/bf16 parameters and of their main copies.
+  // Megatron's _get_model_and_main_params_data_float16: values of fp16/bf16 parameters and of their main
+  // copies.
   std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>> get_model_and_main_params_data_float16() const;
 
   Status reload_model_params(const StateDict* state = nullptr) override;  // refuses a state dict

@@ -5,13 +5,16 @@
 //   - the phases one by one, in this order, with the reductions done by a Program between them:
 //       copy_model_grads_to_main_grads, unscale_local -> [MAX over everyone who shares the decision] ->
 //       found? update_scaler(true) and nothing else
-//            : update_scaler(false), norm_local -> [SUM] -> above_skip_threshold(norm)? nothing : finish_step(norm)
-//   step() is written with the phases, so both are one behaviour (test: both drive equal). Where update_scaler(false)
-//   stands among the rest makes no difference: nothing after the unscaling reads the scale.
+//            : update_scaler(false), norm_local -> [SUM] ->
+//              above_skip_threshold(norm)? nothing : finish_step(norm)
 //
-// Overflow: found_inf is agreed before anything depends on it. A skipped step leaves parameters, moments and step
-// counts as they were. The scale used to unscale is the one the loss was multiplied with (scale_loss() records it);
-// a change in between is an error.
+// step() is written with the phases, so both are one behaviour (test: both drive equal). Where
+// update_scaler(false) stands among the rest makes no difference: nothing after the unscaling reads the
+// scale.
+//
+// Overflow: found_inf is agreed before anything depends on it. A skipped step leaves parameters, moments
+// and step counts as they were. The scale used to unscale is the one the loss was multiplied with
+// (scale_loss() records it); a change in between is an error.
 //
 // Returned norm and zero count: absent when they were not asked for, for all classes alike (upstream's three
 // classes return 0.0, None and a computed norm; docs/optimizer.md). Zeros are counted before clipping.
@@ -48,8 +51,8 @@ struct MegatronOptimizerOptions {
   double norm_type = 2.0;  // p; infinity allowed
   bool log_num_zeros = false;
   double grad_norm_skip_threshold = 0.0;  // 0: none; a larger norm (not a NaN) skips the step
-  // Without a scaler: a NaN or inf in a gradient is an error naming rank, bucket and parameter, on every rank of
-  // the group.
+  // Without a scaler: a NaN or inf in a gradient is an error naming rank, bucket and parameter, on every
+  // rank of the group.
   bool check_for_nan = false;
   std::vector<std::string> identifier_keys;  // of param groups; empty: the default four
   std::shared_ptr<Collective> grad_stats;    // null: alone()
@@ -74,6 +77,8 @@ class MegatronOptimizer {
   virtual std::vector<at::Tensor> get_main_grads_for_grad_norm() const;
   // The gradient the base optimizer will read, of one of get_parameters(); undefined when there is none.
   virtual at::Tensor main_grad(const Parameter& parameter) const { return parameter.grad; }
+  // Of all parameters that have one, those left out of norms too.
+  virtual std::vector<at::Tensor> main_gradients() const;
   const std::shared_ptr<Collective>& get_grad_stats_parallel_group() const { return options_.grad_stats; }
   const MegatronOptimizerOptions& options() const { return options_; }
   virtual std::vector<ParamGroup*> param_groups() = 0;
@@ -83,8 +88,8 @@ class MegatronOptimizer {
 
   // --- phases
   virtual void copy_model_grads_to_main_grads() = 0;
-  // Multiplies main gradients by 1/scale; whether one was not finite. False without a scaler. An error when the
-  // scale is not the one the loss was multiplied with, or while offloaded.
+  // Multiplies main gradients by 1/scale; whether one was not finite. False without a scaler. An error when
+  // the scale is not the one the loss was multiplied with, or while offloaded.
   virtual Result<bool> unscale_local() = 0;
   // Option check_for_nan: the first gradient with a NaN or inf is an error. Fine when the option is off or a
   // scaler looks for overflows anyway.
@@ -104,13 +109,14 @@ class MegatronOptimizer {
   virtual Result<StepOutcome> step();
   // Gathers updated shards; step() and step_with_ready_grads() end with it, a Program does it by itself.
   virtual Status sync_params() { return {}; }
-  virtual Result<double> get_grad_norm();
-  // Norm, then gradients scaled in place; the norm. Gradients that are not in the norm (shared, duplicates) are
-  // scaled too.
-  virtual Result<double> clip_grad_norm(double max_norm);
+  Result<double> get_grad_norm();
+  virtual Result<LocalNorm> reduced_norm();  // norm_local() added up over the group
+  // Norm, then all main_gradients() scaled in place; the norm.
+  Result<double> clip_grad_norm(double max_norm);
   virtual Result<std::int64_t> count_zeros();
-  // set_to_none drops tensors, otherwise they are filled with zeros (never multiplied: inf * 0 is NaN). main_grad
-  // buffers belong to the data-parallel wrapper, which clears them. Forgets the recorded loss scale.
+  // set_to_none drops tensors, otherwise they are filled with zeros (never multiplied: inf * 0 is NaN).
+  // main_grad buffers belong to the data-parallel wrapper, which clears them. Forgets the recorded loss
+  // scale.
   virtual void zero_grad(bool set_to_none = true) = 0;
 
   // --- loss scale
@@ -119,9 +125,8 @@ class MegatronOptimizer {
   // loss * scale, in the loss' shape; remembers the scale for unscale_local().
   virtual at::Tensor scale_loss(const at::Tensor& loss);
 
-  // --- state
-  // Model -> main copies. With a state dict (names to tensors) values come from there: a name must match exactly one
-  // entry by suffix and have its shape; classes that keep no shards refuse one.
+  // --- state Model -> main copies. With a state dict (names to tensors) values come from there: a name
+  // must match exactly one entry by suffix and have its shape; classes that keep no shards refuse one.
   virtual Status reload_model_params(const StateDict* state = nullptr) = 0;
   virtual StateDict state_dict(bool is_loading = false) = 0;  // is_loading: init_state_fn first
   // Checked before anything is changed: after an error everything is as it was.
@@ -133,8 +138,8 @@ class MegatronOptimizer {
     int dp_rank = 0;     // replica of what data-parallel ranks share
   };
   virtual Result<ShardedStateDict> sharded_state_dict(bool is_loading, const ShardedMetadata& metadata) = 0;
-  // Second half of a sharded load, after the tensors were filled: settings, steps and scaler from the objects,
-  // which are found by key.
+  // Second half of a sharded load, after the tensors were filled: settings, steps and scaler from the
+  // objects, which are found by key.
   virtual Status load_sharded_objects(const std::vector<ShardedObject>& objects,
                                       const ShardedMetadata& metadata) = 0;
   virtual void init_state() = 0;
@@ -142,8 +147,8 @@ class MegatronOptimizer {
   virtual bool has_parameter_state() const { return false; }
   virtual Result<StateDict> save_parameter_state();
   virtual Status load_parameter_state(const StateDict& state, bool update_legacy_format = false);
-  // Moves what the optimizer owns - main copies and states - to the CPU and back; a step in between is an error.
-  // A native fp32 parameter is the model's and stays where it is.
+  // Moves what the optimizer owns - main copies and states - to the CPU and back; a step in between is an
+  // error. A native fp32 parameter is the model's and stays where it is.
   virtual Status offload_to_cpu() = 0;
   virtual Status restore_from_cpu() = 0;
 
@@ -161,14 +166,15 @@ class MegatronOptimizer {
   bool recorded_scale_changed_ = false;
 };
 
-// Adds `more` into `sum`: squares and powers are added, of magnitudes (p infinite) the larger one stays, a NaN is
-// kept. Both have the same p.
+// Adds `more` into `sum`: squares and powers are added, of magnitudes (p infinite) the larger one stays, a
+// NaN is kept. Both have the same p.
 void add_norm(LocalNorm& sum, const LocalNorm& more);
 
 // torch's zero_grad over a group: `decoupled` selects decoupled_grad.
 void zero_grad_group_helper(const std::vector<ParameterPtr>& group, bool set_to_none, bool decoupled = false);
 
-// All steps of {"0": {"step": 3}, ...} must be equal (error names two that differ); absent when there is none.
+// All steps of {"0": {"step": 3}, ...} must be equal (error names two that differ); absent when there is
+// none.
 Result<std::optional<std::int64_t>> extract_common_per_param_step(const StateDict& state);
 void restore_common_per_param_step(StateDict& state, std::int64_t step);
 

@@ -1,5 +1,5 @@
-// MixedPrecisionOptimizer: what the fp16/bf16 optimizers share - the loss scaler and the unscaling that looks for
-// overflows (megatron/core/optimizer/optimizer.py; specs: megatron.md B.2).
+// MixedPrecisionOptimizer: what the fp16/bf16 optimizers share - the loss scaler and the unscaling that
+// looks for overflows (megatron/core/optimizer/optimizer.py; specs: megatron.md B.2).
 //
 //   fp16                  needs a scaler, constant or dynamic; refused without one
 //   bf16 without a scaler looks for no overflow: a NaN goes into the weights, unless the option check_for_nan
@@ -29,7 +29,8 @@ class MixedPrecisionOptimizer : public WrapperOptimizer {
   Status load_sharded_objects(const std::vector<ShardedObject>& objects,
                               const ShardedMetadata& metadata) override;
 
-  // Megatron's _collect_main_grad_data_for_unscaling: the gradients to unscale, whole, those left out of norms too.
+  // Megatron's _collect_main_grad_data_for_unscaling: the gradients to unscale, whole, those left out of
+  // norms too.
   virtual std::vector<at::Tensor> collect_main_grad_data_for_unscaling() const;
   // Megatron's _unscale_main_grads_and_check_for_nan: unscale_local(), then agreed over the group.
   Result<bool> unscale_main_grads_and_check_for_nan();

@@ -1,7 +1,7 @@
 // Parameter and ParamGroup: what optimizers work on. A parameter is an object with an identity - optimizers
-// keep state by it and hold it by shared pointer -, and its tensors are handles that may be re-pointed (offload,
-// views of a gradient buffer). The fp32 main copy of an fp16 parameter, and the shard of it that a rank owns,
-// are parameters too.
+// keep state by it and hold it by shared pointer -, and its tensors are handles that may be re-pointed
+// (offload, views of a gradient buffer). The fp32 main copy of an fp16 parameter, and the shard of it that
+// a rank owns, are parameters too.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct Parameter {
   bool tensor_parallel = false;   // sharded over tp; otherwise every tp rank holds it and rank 0 counts it
   bool expert = false;            // expert-parallel ("allreduce = False"): reduced over the expert groups
   int bucket = -1;                // of the gradient buffer, for messages; -1: none
-  // Of a part of a tensor that other ranks hold the rest of (tensor parallel): shape of the whole and where the part
-  // lies. Empty: the value is the whole.
+  // Of a part of a tensor that other ranks hold the rest of (tensor parallel): shape of the whole and where
+  // the part lies. Empty: the value is the whole.
   std::vector<std::int64_t> global_shape, global_offset;
   // Of a shard: elements [begin, begin + value.numel()) of the flattened model parameter; 0 otherwise.
   std::int64_t begin = 0;
@@ -40,7 +40,8 @@ struct Parameter {
 };
 using ParameterPtr = std::shared_ptr<Parameter>;
 
-// Settings shared by some parameters. Fields without a value are absent, which is what a saved None means too.
+// Settings shared by some parameters. Fields without a value are absent, which is what a saved None means
+// too.
 struct ParamGroup {
   std::vector<ParameterPtr> params;
   double lr = 0.0;                                // written by the scheduler before each step

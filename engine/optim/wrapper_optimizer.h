@@ -1,9 +1,9 @@
-// WrapperOptimizer: what every Megatron optimizer over one base optimizer does alike - parameters, groups, the
-// update with clipping and copy-back in one pass, states, offloading, the parts of a checkpoint that come from the
-// base optimizer. FP32Optimizer and MixedPrecisionOptimizer derive from it.
+// WrapperOptimizer: what every Megatron optimizer over one base optimizer does alike - parameters, groups,
+// the update with clipping and copy-back in one pass, states, offloading, the parts of a checkpoint that
+// come from the base optimizer. FP32Optimizer and MixedPrecisionOptimizer derive from it.
 //
-// A null base optimizer is not needed for a rank without trainable parameters: groups may be empty, and is_stub()
-// then says so; reductions run all the same.
+// A null base optimizer is not needed for a rank without trainable parameters: groups may be empty, and
+// is_stub() then says so; reductions run all the same.
 #pragma once
 
 #include <functional>
@@ -46,11 +46,13 @@ class WrapperOptimizer : public MegatronOptimizer {
 
   // By position of the flattened groups: what receives the rounded result of the update; null: nothing.
   virtual std::vector<Parameter*> update_targets() const = 0;
-  // Whether a parameter of the groups is the optimizer's own main copy: moved by offload, saved as fp32_param.
+  // Whether a parameter of the groups is the optimizer's own main copy: moved by offload, saved as
+  // fp32_param.
   virtual bool is_main_copy(const Parameter& parameter) const = 0;
 
-  // The base optimizer's saved dictionary brought into the current order of groups: groups matched by identity,
-  // parameters renumbered with their states, a common step (state.common_step) handed to every state.
+  // The base optimizer's saved dictionary brought into the current order of groups: groups matched by
+  // identity, parameters renumbered with their states, a common step (state.common_step) handed to every
+  // state.
   struct InnerState {
     StateDict state;          // as BaseOptimizer::load_state_dict takes it
     std::vector<int> source;  // by current group: the saved group it was matched with
