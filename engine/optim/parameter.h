@@ -27,6 +27,7 @@ struct Parameter {
   int global = -1;      // place among all parameters of the model, the tied one once; -1: unknown
   bool shared = false;  // the further use of a tied parameter: left out of norms, counts and digests
   bool shared_embedding = false;  // word embedding used on two stages: gets a bucket of its own
+  bool embedding_or_output = false;  // of the embedding or the output layer: has the decoupled learning rate
   bool tensor_parallel = false;   // sharded over tp; otherwise every tp rank holds it and rank 0 counts it
   bool expert = false;            // expert-parallel ("allreduce = False"): reduced over the expert groups
   int bucket = -1;                // of the gradient buffer, for messages; -1: none
