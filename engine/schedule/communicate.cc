@@ -43,7 +43,8 @@ class Adder {
   }
 
   bool ready(const Action& action) {
-    const Dependencies needs = dependencies(action, schedule_.stages, schedule_.forward_only);
+    const Dependencies needs =
+        dependencies(action, schedule_.stages, schedule_.forward_only, schedule_.slices);
     for (int i = 0; i < needs.count; ++i) {
       const bool forward = needs.on[i].kind == ActionKind::kForward;
       if ((done(needs.on[i].stage, needs.on[i].microbatch) & (forward ? kForwardDone : kInputGradDone)) == 0)
@@ -72,7 +73,7 @@ class Adder {
     done(action.stage, action.microbatch) |= forward ? kForwardDone : kInputGradDone;
     const int to = forward ? action.stage + 1 : action.stage - 1;
     if (to < 0 || to >= schedule_.stages) return;
-    const std::int32_t peer = schedule_.rank_of_stage[at(to)];
+    const std::int32_t peer = schedule_.rank_of(to, action.microbatch);
     if (peer < 0 || peer == rank) return;
     Action send = action;
     send.paired = 0;

@@ -1,7 +1,7 @@
 // Order over all ranks is decided by running the schedule without time: every rank goes through its row until
 // it needs a computation that is not done, and then waits on that computation's list. Finishing a computation
 // wakes its list. Each action is looked at once, and once more for every time its rank waited there (at most
-// four: two needs, two halves), so the run is linear. If ranks are left waiting, each waits for something
+// six: three needs, two halves), so the run is linear. If ranks are left waiting, each waits for something
 // that stands at or behind the head of another waiting rank; following these steps must come back to a rank
 // already met, and that loop is the cycle reported.
 #include "engine/schedule/order_check.h"
@@ -54,7 +54,7 @@ class OrderCheck {
   Dependencies needs_of(std::uint32_t at) const {
     const Action& action = schedule_.actions[at];
     if (!is_compute(action.kind) || !in_range(action, schedule_)) return {};
-    return dependencies(action, schedule_.stages, schedule_.forward_only);
+    return dependencies(action, schedule_.stages, schedule_.forward_only, schedule_.slices);
   }
 
   void check_action(int rank, std::uint32_t begin, std::uint32_t end, std::uint32_t at) {

@@ -9,9 +9,11 @@ namespace plumbline {
 
 std::vector<int> Schedule::stages_of_rank(int rank) const {
   std::vector<int> held;
-  for (std::size_t stage = 0; stage < rank_of_stage.size(); ++stage) {
-    if (rank_of_stage[stage] == rank) held.push_back(static_cast<int>(stage));
+  for (std::size_t at = 0; at < rank_of_stage.size(); ++at) {
+    if (rank_of_stage[at] == rank) held.push_back(static_cast<int>(at % static_cast<std::size_t>(stages)));
   }
+  std::sort(held.begin(), held.end());
+  held.erase(std::unique(held.begin(), held.end()), held.end());
   return held;
 }
 
@@ -33,24 +35,37 @@ std::vector<std::int32_t> loop_placement(int stages, int ranks) {
   return placement;
 }
 
-Dependencies dependencies(const Action& action, int stages, bool forward_only) {
+std::vector<std::int32_t> wave_placement(int stages, int ranks) {
+  PL_ASSERT(stages >= 0 && ranks > 0 && stages % ranks == 0);
+  std::vector<std::int32_t> placement(static_cast<std::size_t>(stages));
+  for (int stage = 0; stage < stages; ++stage) {
+    const int along = stage % ranks;
+    placement[static_cast<std::size_t>(stage)] = stage / ranks % 2 == 0 ? along : ranks - 1 - along;
+  }
+  return placement;
+}
+
+Dependencies dependencies(const Action& action, int stages, bool forward_only, int slices) {
   Dependencies needs;
-  const auto need = [&](ActionKind kind, int stage) {
-    needs.on[needs.count++] = Action{action.microbatch, static_cast<std::uint16_t>(stage), kind, 0};
+  const auto need = [&](ActionKind kind, int stage, int microbatch) {
+    needs.on[needs.count++] = Action{microbatch, static_cast<std::uint16_t>(stage), kind, 0};
   };
   const int stage = action.stage;
+  const int microbatch = action.microbatch;
   switch (action.kind) {
     case ActionKind::kForward:
-      if (stage > 0) need(ActionKind::kForward, stage - 1);
+      if (stage > 0) need(ActionKind::kForward, stage - 1, microbatch);
+      if (microbatch % slices > 0) need(ActionKind::kForward, stage, microbatch - 1);
       break;
     case ActionKind::kBackward:
     case ActionKind::kInputGrad:
       if (forward_only) break;  // such a schedule has no backward, so nothing one could wait for
-      need(ActionKind::kForward, stage);
-      if (stage + 1 < stages) need(ActionKind::kBackward, stage + 1);
+      need(ActionKind::kForward, stage, microbatch);
+      if (stage + 1 < stages) need(ActionKind::kBackward, stage + 1, microbatch);
+      if (microbatch % slices + 1 < slices) need(ActionKind::kBackward, stage, microbatch + 1);
       break;
     case ActionKind::kWeightGrad:
-      if (!forward_only) need(ActionKind::kInputGrad, stage);
+      if (!forward_only) need(ActionKind::kInputGrad, stage, microbatch);
       break;
     default:
       break;  // communication is matched by the Program's checks

@@ -4,6 +4,11 @@
 //
 // The dependency rule, used by the validity check, the lowering, the drawing and the time estimates alike:
 //   F(s,m) needs F(s-1,m);  B(s,m) and I(s,m) need F(s,m) and B or I of (s+1,m);  W(s,m) needs I(s,m).
+//
+// Two extensions, both off by default. A bidirectional schedule runs several pipelines over the same ranks, each with
+// its own copy of every stage; a microbatch passes through one of them. A sequence may be cut into slices that pass
+// one after another: then every "microbatch" below is one slice, slice k of sequence q is number q * slices + k, and
+// on each stage F of a slice also needs F of the slice before it, B or I also needs that of the slice after it.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +28,10 @@ struct Schedule {
   int stages = 0;
   int microbatches = 0;
   bool forward_only = false;
-  std::vector<std::int32_t> rank_of_stage;  // size `stages`; -1: nobody holds it (fragments only)
+  int slices = 1;  // divides `microbatches`
+  // `stages` entries, and as many again for each further pipeline; -1: nobody holds it (fragments only).
+  std::vector<std::int32_t> rank_of_stage;
+  std::vector<std::uint8_t> pipeline_of;  // of a microbatch; empty: all are in pipeline 0
   std::vector<Action> actions;
   std::vector<std::uint32_t> offsets{0};  // size ranks + 1
 
@@ -31,7 +39,13 @@ struct Schedule {
     const std::size_t r = static_cast<std::size_t>(rank);
     return std::span<const Action>(actions).subspan(offsets[r], offsets[r + 1] - offsets[r]);
   }
-  // The rank's stages in ascending order; a chunk is an index into it.
+  int pipelines() const { return stages == 0 ? 1 : static_cast<int>(rank_of_stage.size()) / stages; }
+  // Who computes this stage for this microbatch; both must be in range.
+  std::int32_t rank_of(int stage, int microbatch) const {
+    const std::size_t first = pipeline_of.empty() ? 0 : pipeline_of[static_cast<std::size_t>(microbatch)];
+    return rank_of_stage[first * static_cast<std::size_t>(stages) + static_cast<std::size_t>(stage)];
+  }
+  // The rank's stages in ascending order, of all pipelines; a chunk is an index into it.
   std::vector<int> stages_of_rank(int rank) const;
   bool has_communication() const;
 
@@ -44,14 +58,17 @@ struct Schedule {
 
 // Stage s on rank s mod ranks: Megatron's and torch's "loop" placement.
 std::vector<std::int32_t> loop_placement(int stages, int ranks);
+// Down the ranks and back up again: a V with two chunks a rank, waves with more. `ranks` divides `stages`.
+std::vector<std::int32_t> wave_placement(int stages, int ranks);
 
-// What a computation waits for: at most two computations (own forward, and the neighbour stage's).
+// What a computation waits for: at most three computations (own forward, the neighbour stage's, the neighbour
+// slice's).
 struct Dependencies {
   int count = 0;
-  Action on[2];
+  Action on[3];
 };
 // kBackward in the answer stands for "B or I of that stage and microbatch".
-Dependencies dependencies(const Action& action, int stages, bool forward_only);
+Dependencies dependencies(const Action& action, int stages, bool forward_only, int slices = 1);
 
 // A fault of a schedule, with the place in it.
 //   range      a stage, microbatch or neighbour that does not exist; a backward in a forward-only schedule

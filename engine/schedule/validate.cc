@@ -98,8 +98,9 @@ class Validator {
 
   // Stages without a rank, or on a rank that does not exist.
   void check_holders() {
-    for (int stage = 0; stage < schedule_.stages; ++stage) {
-      const std::int32_t holder = schedule_.rank_of_stage[static_cast<std::size_t>(stage)];
+    for (std::size_t at = 0; at < schedule_.rank_of_stage.size(); ++at) {
+      const std::size_t stage = at % static_cast<std::size_t>(schedule_.stages);
+      const std::int32_t holder = schedule_.rank_of_stage[at];
       if (holder >= 0 && holder < schedule_.ranks) continue;
       if (holder == -1 && fragment_) continue;
       add("placement", 0, 0,
@@ -111,10 +112,25 @@ class Validator {
 
   void check_holder(const Action& action, int rank, int position) {
     if (action.stage >= schedule_.stages) return;
-    const std::int32_t holder = schedule_.rank_of_stage[action.stage];
+    const bool in_pipeline = schedule_.pipeline_of.empty() || in_range(action, schedule_);
+    if (!in_pipeline) return;  // which pipeline it would be in is not known; its range is reported
+    if (!schedule_.pipeline_of.empty() && !takes_microbatch(action.kind))
+      return check_copy(action, rank, position);
+    const std::int32_t holder = schedule_.rank_of(action.stage, action.microbatch);
     if (holder == rank || holder < 0 || holder >= schedule_.ranks) return;
     add("placement", rank, position,
-        fmt::format("{} is on rank {}, but rank {} holds stage {}", print_action(action), rank, holder,
+        fmt::format("{} is on rank {}, but rank {} holds stage {}{}", print_action(action), rank, holder,
+                    action.stage, schedule_.pipeline_of.empty() ? "" : " for this microbatch"));
+  }
+
+  // An action on a stage's parameters, where several ranks hold a copy of the stage.
+  void check_copy(const Action& action, int rank, int position) {
+    for (int pipeline = 0; pipeline < schedule_.pipelines(); ++pipeline) {
+      const std::size_t at = static_cast<std::size_t>(pipeline * schedule_.stages + action.stage);
+      if (schedule_.rank_of_stage[at] == rank) return;
+    }
+    add("placement", rank, position,
+        fmt::format("{} is on rank {}, which holds no copy of stage {}", print_action(action), rank,
                     action.stage));
   }
 
@@ -224,7 +240,14 @@ std::vector<ScheduleFinding> validate_schedule(const Schedule& schedule, bool fr
   PL_ASSERT(schedule.offsets.size() == static_cast<std::size_t>(schedule.ranks) + 1);
   PL_ASSERT(schedule.offsets.front() == 0 && schedule.offsets.back() == schedule.actions.size());
   PL_ASSERT(std::is_sorted(schedule.offsets.begin(), schedule.offsets.end()));
-  PL_ASSERT(schedule.rank_of_stage.size() == static_cast<std::size_t>(schedule.stages));
+  const std::size_t stages = static_cast<std::size_t>(schedule.stages);
+  PL_ASSERT(schedule.pipeline_of.empty() ? schedule.rank_of_stage.size() == stages
+                                         : stages > 0 && schedule.rank_of_stage.size() % stages == 0);
+  PL_ASSERT(schedule.pipeline_of.empty() ||
+            schedule.pipeline_of.size() == static_cast<std::size_t>(schedule.microbatches));
+  PL_ASSERT(std::all_of(schedule.pipeline_of.begin(), schedule.pipeline_of.end(),
+                        [&](int pipeline) { return pipeline < schedule.pipelines(); }));
+  PL_ASSERT(schedule.slices >= 1 && schedule.microbatches % schedule.slices == 0);
   return Validator(schedule, fragment).run();
 }
 

@@ -1,0 +1,51 @@
+// What a schedule's steps cost in time and in memory: the input of the evaluator and of the generators that search.
+// Every list holds one entry for all stages, or one entry a stage.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/base/units.h"
+
+namespace plumbline {
+
+struct StageCosts {
+  std::vector<Nanoseconds> forward{1};      // F
+  std::vector<Nanoseconds> input_grad{1};   // I
+  std::vector<Nanoseconds> weight_grad{1};  // W
+  std::vector<Nanoseconds> backward;        // B; empty: I + W
+  std::vector<Nanoseconds>
+      pair;             // a forward overlapped with a backward, by the forward's stage; empty: F + B
+  Nanoseconds hop = 0;  // from one rank to another, pure latency
+
+  bool operator==(const StageCosts&) const = default;
+};
+
+// Activations in any unit, as long as all three lists and the cap have the same.
+struct ActivationModel {
+  std::vector<std::int64_t> held{1};         // taken by F
+  std::vector<std::int64_t> freed_early{0};  // given back by I; W gives back the rest, B everything
+  // The most a rank may hold; one entry for all ranks, or one a rank. Empty: what the schedule holds by itself.
+  std::vector<std::int64_t> cap;
+
+  bool operator==(const ActivationModel&) const = default;
+};
+
+// Entry `at` of a list as above.
+template <typename Value>
+Value entry_of(const std::vector<Value>& list, int at) {
+  return list.size() == 1 ? list.front() : list[static_cast<std::size_t>(at)];
+}
+
+Nanoseconds backward_cost(const StageCosts& costs, int stage);
+// A forward of one stage overlapped with a backward (or I, or W) that alone takes `other`.
+Nanoseconds pair_cost(const StageCosts& costs, int forward_stage, Nanoseconds other);
+
+// Lists of 1 entry or `stages` entries (caps: `ranks`), nothing negative. `who` begins the message.
+Status check_costs(const StageCosts& costs, int stages, std::string_view who);
+Status check_activations(const ActivationModel& model, int stages, int ranks, std::string_view who);
+
+}  // namespace plumbline

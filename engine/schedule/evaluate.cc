@@ -1,0 +1,220 @@
+// Ranks run until they need something that has not ended, and are put back in line by the rank that ends it: of all
+// actions only F(s+1,m) waits for F(s,m), and only the backward of (s-1,m) for that of (s,m), so that the rank to wake
+// follows from the placement.
+#include "engine/schedule/evaluate.h"
+
+#include <algorithm>
+#include <array>
+
+#include <fmt/format.h>
+
+#include "engine/schedule/step_index.h"
+
+namespace plumbline {
+namespace {
+
+constexpr Nanoseconds kNever = -1;
+
+std::size_t at(int index) { return static_cast<std::size_t>(index); }
+
+class Evaluator {
+ public:
+  Evaluator(const Schedule& schedule, const StageCosts& costs, ActionTimes* times)
+      : schedule_(schedule),
+        costs_(costs),
+        times_(times),
+        ends_(at(schedule.stages) * at(schedule.microbatches)),
+        clock_(at(schedule.ranks), 0),
+        next_(schedule.offsets.begin(), schedule.offsets.end() - 1),
+        waiting_(at(schedule.ranks), false) {
+    out_.busy.assign(at(schedule.ranks), 0);
+    out_.first_start.assign(at(schedule.ranks), kNever);
+    out_.last_end.assign(at(schedule.ranks), 0);
+    for (int stage = 0; stage < schedule.stages; ++stage) {
+      cost_.push_back({entry_of(costs.forward, stage), backward_cost(costs, stage),
+                       entry_of(costs.input_grad, stage), entry_of(costs.weight_grad, stage)});
+    }
+    if (times_ == nullptr) return;
+    times_->start.assign(schedule.actions.size(), 0);
+    times_->end.assign(schedule.actions.size(), 0);
+  }
+
+  Result<Evaluation> run() {
+    for (int rank = schedule_.ranks - 1; rank >= 0; --rank) ready_.push_back(rank);
+    while (!ready_.empty()) {
+      const int rank = ready_.back();
+      ready_.pop_back();
+      waiting_[at(rank)] = false;
+      advance(rank);
+    }
+    for (int rank = 0; rank < schedule_.ranks; ++rank) {
+      if (next_[at(rank)] < end_of(rank)) return stuck(rank);
+      count_activations(rank);
+    }
+    summarize();
+    return std::move(out_);
+  }
+
+ private:
+  struct Ends {
+    Nanoseconds forward = kNever;
+    Nanoseconds gradient = kNever;  // B or I
+  };
+
+  std::uint32_t end_of(int rank) const { return schedule_.offsets[at(rank) + 1]; }
+  Ends& ends(int stage, int microbatch) {
+    return ends_[at(stage) * at(schedule_.microbatches) + at(microbatch)];
+  }
+  Nanoseconds cost_of(const Action& action) const {
+    return cost_[action.stage][static_cast<std::size_t>(action.kind)];
+  }
+
+  // When a computation's inputs are at its rank; kNever if one of them has not ended.
+  Nanoseconds ready_at(const Action& action, int rank) {
+    const Dependencies needs =
+        dependencies(action, schedule_.stages, schedule_.forward_only, schedule_.slices);
+    Nanoseconds ready = 0;
+    for (int i = 0; i < needs.count; ++i) {
+      const Action& on = needs.on[i];
+      const Ends& done = ends(on.stage, on.microbatch);
+      const Nanoseconds end = on.kind == ActionKind::kForward ? done.forward : done.gradient;
+      if (end == kNever) return kNever;
+      ready = std::max(ready, schedule_.rank_of(on.stage, on.microbatch) == rank ? end : end + costs_.hop);
+    }
+    return ready;
+  }
+
+  void advance(int rank) {
+    std::uint32_t& next = next_[at(rank)];
+    const std::uint32_t end = end_of(rank);
+    while (next < end) {
+      const Action& first = schedule_.actions[next];
+      const bool pair = first.paired != 0 && next + 1 < end;
+      if (!is_compute(first.kind)) {
+        ++next;
+        continue;
+      }
+      Nanoseconds start = ready_at(first, rank);
+      Nanoseconds cost = cost_of(first);
+      if (pair && start != kNever) {
+        const Action& second = schedule_.actions[next + 1];
+        const Nanoseconds also = ready_at(second, rank);
+        start = also == kNever ? kNever : std::max(start, also);
+        cost = first.kind == ActionKind::kForward ? pair_cost(costs_, first.stage, cost_of(second))
+                                                  : pair_cost(costs_, second.stage, cost);
+      }
+      if (start == kNever) {
+        waiting_[at(rank)] = true;
+        return;
+      }
+      book(rank, next, pair ? 2 : 1, std::max(start, clock_[at(rank)]), cost);
+      next += pair ? 2 : 1;
+    }
+  }
+
+  void book(int rank, std::uint32_t index, std::uint32_t count, Nanoseconds start, Nanoseconds cost) {
+    const std::size_t r = at(rank);
+    if (out_.first_start[r] == kNever) out_.first_start[r] = start;
+    clock_[r] = start + cost;
+    out_.busy[r] += cost;
+    out_.last_end[r] = clock_[r];
+    for (std::uint32_t i = index; i < index + count; ++i) {
+      if (times_ != nullptr) {
+        times_->start[i] = start;
+        times_->end[i] = clock_[r];
+      }
+      finish(schedule_.actions[i], clock_[r]);
+    }
+  }
+
+  void finish(const Action& action, Nanoseconds end) {
+    if (action.kind == ActionKind::kWeightGrad) return;
+    const bool forward = action.kind == ActionKind::kForward;
+    Ends& done = ends(action.stage, action.microbatch);
+    (forward ? done.forward : done.gradient) = end;
+    const int to = forward ? action.stage + 1 : action.stage - 1;
+    if (to < 0 || to >= schedule_.stages) return;
+    const std::int32_t peer = schedule_.rank_of(to, action.microbatch);
+    if (peer < 0 || !waiting_[at(peer)]) return;
+    waiting_[at(peer)] = false;
+    ready_.push_back(peer);
+  }
+
+  // Only the order on the rank matters: an activation lives from its F to its W on the same rank.
+  void count_activations(int rank) {
+    int until_w = 0, until_i = 0, most_until_w = 0, most_until_i = 0;
+    const std::span<const Action> row = schedule_.row(rank);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      const bool second_of_pair = i > 0 && row[i - 1].paired != 0;
+      const bool backward_first = row[i].paired != 0 && row[i].kind != ActionKind::kForward;
+      if (backward_first) continue;  // counted behind its forward
+      count_one(row[i], &until_w, &until_i);
+      most_until_w = std::max(most_until_w, until_w);
+      most_until_i = std::max(most_until_i, until_i);
+      if (second_of_pair && row[i].kind == ActionKind::kForward) count_one(row[i - 1], &until_w, &until_i);
+    }
+    out_.peak_until_weight_grad.push_back(most_until_w);
+    out_.peak_until_input_grad.push_back(schedule_.forward_only ? most_until_w : most_until_i);
+  }
+
+  void count_one(const Action& action, int* until_w, int* until_i) const {
+    if (schedule_.forward_only || !is_compute(action.kind)) return;
+    if (action.kind == ActionKind::kForward) {
+      ++*until_w;
+      ++*until_i;
+    }
+    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeightGrad) --*until_w;
+    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kInputGrad) --*until_i;
+  }
+
+  void summarize() {
+    for (std::size_t rank = 0; rank < clock_.size(); ++rank) {
+      if (out_.first_start[rank] == kNever) out_.first_start[rank] = 0;  // nothing to compute
+      out_.makespan = std::max(out_.makespan, out_.last_end[rank]);
+      out_.stage_time = std::max(out_.stage_time, out_.last_end[rank] - out_.first_start[rank]);
+      out_.work = std::max(out_.work, out_.busy[rank]);
+    }
+  }
+
+  tl::unexpected<Error> stuck(int rank) const {
+    return fail(
+        ErrorCode::kConfig,
+        fmt::format("schedule {} cannot run: {} on rank {} waits for something that never ends; check the "
+                    "schedule's order",
+                    schedule_.name, print_action(schedule_.actions[next_[at(rank)]]), rank));
+  }
+
+  const Schedule& schedule_;
+  const StageCosts& costs_;
+  ActionTimes* times_;
+  std::vector<std::array<Nanoseconds, 4>> cost_;  // [stage][F, B, I, W]
+  std::vector<Ends> ends_;                        // [stage][microbatch]
+  std::vector<Nanoseconds> clock_;                // per rank: when it is free
+  std::vector<std::uint32_t> next_;               // per rank: index into actions
+  std::vector<bool> waiting_;                     // per rank: not in ready_
+  std::vector<int> ready_;
+  Evaluation out_;
+};
+
+double idle_share(Nanoseconds work, Nanoseconds time) {
+  return time == 0 ? 0.0 : 1.0 - static_cast<double>(work) / static_cast<double>(time);
+}
+
+}  // namespace
+
+double Evaluation::bubble() const { return idle_share(work, makespan); }
+double Evaluation::stage_bubble() const { return idle_share(work, stage_time); }
+
+Result<Evaluation> evaluate(const Schedule& schedule, const StageCosts& costs, ActionTimes* times) {
+  PL_TRY(check_costs(costs, schedule.stages, "schedule " + schedule.name));
+  for (const Action& action : schedule.actions) {
+    if (is_compute(action.kind) && !in_range(action, schedule)) {
+      return fail(ErrorCode::kConfig,
+                  fmt::format("schedule {} cannot run: {} is outside its {} stages and {} microbatches",
+                              schedule.name, print_action(action), schedule.stages, schedule.microbatches));
+    }
+  }
+  return Evaluator(schedule, costs, times).run();
+}
+
+}  // namespace plumbline
