@@ -62,6 +62,9 @@ struct MegatronOptimizerOptions {
   int rank = 0;  // for messages
 };
 
+// Refuses a negative clip_grad or threshold and a norm_type not above 0; create() functions begin with it.
+Status check_megatron_options(const MegatronOptimizerOptions& options);
+
 class MegatronOptimizer {
  public:
   explicit MegatronOptimizer(MegatronOptimizerOptions options);
@@ -158,7 +161,9 @@ class MegatronOptimizer {
   Result<bool> agree(bool flag);
   // Adds up over the group.
   Result<LocalNorm> combine(const LocalNorm& local);
+  // The scale the loss was multiplied with is the scaler's (or was not recorded).
   Status check_recorded_scale() const;
+  void forget_recorded_scale();
 
   MegatronOptimizerOptions options_;
   std::vector<std::string> notices_;
