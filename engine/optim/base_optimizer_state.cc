@@ -1,7 +1,6 @@
-// BaseOptimizer's state dict: writing it, and reading it in two passes - everything is checked, then everything is
-// changed.
+// BaseOptimizer's state dict: writing it, and reading it in two passes - everything is checked, then
+// everything is changed.
 #include <map>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "engine/model/tensors.h"
+#include "engine/optim/aliases.h"
 #include "engine/optim/base_optimizer.h"
 
 namespace plumbline {
@@ -171,23 +171,19 @@ Result<std::vector<Loaded>> read_all(const StateDict& state, Rule rule, std::vec
   return all;
 }
 
-// Handles that are storage of the optimizer but of another place than they go to are copied first: a permuted
-// dictionary of its own must not be read while it is overwritten.
-void detach_aliases(std::vector<Loaded>& all, const std::vector<ParamState*>& own) {
-  std::set<const void*> storages;  // for membership only
-  for (const ParamState* state : own) {
-    for (const TensorKey& entry : kTensors) {
-      if (state == nullptr || !(state->*entry.tensor).defined()) continue;
-      storages.insert((state->*entry.tensor).storage().unsafeGetStorageImpl());
-    }
-  }
+// Handles that are storage of another state of this optimizer become copies.
+void detach(std::vector<Loaded>& all, const std::vector<ParamState*>& own) {
+  std::vector<at::Tensor> sources, targets;
   for (std::size_t i = 0; i < all.size(); ++i) {
     for (const TensorKey& entry : kTensors) {
-      at::Tensor& source = all[i].state.*entry.tensor;
-      if (!source.defined() || !storages.contains(source.storage().unsafeGetStorageImpl())) continue;
-      if (own[i] != nullptr && (own[i]->*entry.tensor).is_same(source)) continue;
-      source = source.clone();
+      sources.push_back(all[i].state.*entry.tensor);
+      targets.push_back(own[i] == nullptr ? at::Tensor() : own[i]->*entry.tensor);
     }
+  }
+  sources = separate_aliases(std::move(sources), targets);
+  std::size_t next = 0;
+  for (Loaded& loaded : all) {
+    for (const TensorKey& entry : kTensors) loaded.state.*entry.tensor = sources[next++];
   }
 }
 
@@ -244,7 +240,7 @@ Status BaseOptimizer::load_state_dict(const StateDict& state) {
   if (!all) return tl::unexpected(all.error());
   std::vector<ParamState*> own;
   for (const Loaded& loaded : *all) own.push_back(find_state(*loaded.parameter));
-  detach_aliases(*all, own);
+  detach(*all, own);
   groups_ = std::move(next);
   for (const Loaded& loaded : *all) {
     if (loaded.present) {

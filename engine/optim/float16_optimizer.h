@@ -45,12 +45,15 @@ class Float16OptimizerWithFloat16Params : public MixedPrecisionOptimizer {
   StateDict state_dict(bool is_loading = false) override;
   Status load_state_dict(const StateDict& state) override;
 
- protected:
-  using MixedPrecisionOptimizer::MixedPrecisionOptimizer;
-  std::vector<Parameter*> update_targets() const override;
-  bool is_main_copy(const Parameter& parameter) const override;
-
  private:
+  Float16OptimizerWithFloat16Params(std::unique_ptr<BaseOptimizer> inner, MegatronOptimizerOptions options,
+                                    LossScaler scaler, InitStateFn init_state);
+  // Calls visit(model, main) for every fp16 and bf16 parameter, group by group.
+  template <typename Visit>
+  void for_each_pair(Visit visit) const;
+  // `source`: the saved group of each current one.
+  Result<std::vector<at::Tensor>> saved_mains(const StateDict& state, const std::vector<int>& source) const;
+
   Groups float16_groups_, fp32_from_float16_groups_, fp32_from_fp32_groups_;
 };
 

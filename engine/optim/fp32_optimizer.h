@@ -31,8 +31,6 @@ class FP32Optimizer : public WrapperOptimizer {
 
  protected:
   using WrapperOptimizer::WrapperOptimizer;
-  std::vector<Parameter*> update_targets() const override;
-  bool is_main_copy(const Parameter&) const override { return false; }
 };
 
 }  // namespace plumbline

@@ -186,6 +186,12 @@ Result<std::int64_t> MegatronOptimizer::count_zeros() {
   return zeros;
 }
 
+at::Tensor MegatronOptimizer::loss_scale_tensor(float scale) const {
+  const std::vector<ParameterPtr> parameters = get_parameters();
+  const at::Device device = parameters.empty() ? at::Device(at::kCPU) : parameters.front()->value.device();
+  return at::full({1}, scale, at::device(device).dtype(at::kFloat));
+}
+
 at::Tensor MegatronOptimizer::scale_loss(const at::Tensor& loss) {
   if (scaler() != nullptr) {
     const float scale = scaler()->scale();

@@ -157,6 +157,7 @@ class MegatronOptimizer {
 
  protected:
   bool counted(const Parameter& parameter) const;
+  at::Tensor loss_scale_tensor(float scale) const;  // get_loss_scale()'s form
   // True if true on any rank of the group.
   Result<bool> agree(bool flag);
   // Adds up over the group.

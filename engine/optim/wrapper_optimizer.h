@@ -44,11 +44,9 @@ class WrapperOptimizer : public MegatronOptimizer {
   WrapperOptimizer(std::unique_ptr<BaseOptimizer> inner, MegatronOptimizerOptions options,
                    InitStateFn init_state);
 
-  // By position of the flattened groups: what receives the rounded result of the update; null: nothing.
-  virtual std::vector<Parameter*> update_targets() const = 0;
-  // Whether a parameter of the groups is the optimizer's own main copy: moved by offload, saved as
-  // fp32_param.
-  virtual bool is_main_copy(const Parameter& parameter) const = 0;
+  // Whether the parameter at a position of the flattened groups is the optimizer's own main copy: moved by
+  // offload, saved as fp32_param.
+  virtual bool is_main_copy(std::size_t position) const { return targets_[position] != nullptr; }
 
   // The base optimizer's saved dictionary brought into the current order of groups: groups matched by
   // identity, parameters renumbered with their states, a common step (state.common_step) handed to every
@@ -58,12 +56,17 @@ class WrapperOptimizer : public MegatronOptimizer {
     std::vector<int> source;  // by current group: the saved group it was matched with
   };
   Result<InnerState> match_inner_state(const StateDict& saved) const;
+  // By current group: the saved group (settings) of the same identity. Refuses lists of different length.
+  Result<std::vector<int>> match_groups(const StateList& saved) const;
 
   Status ready(const char* what) const;  // an error while offloaded
   Status update(float gradient_factor);
 
   std::unique_ptr<BaseOptimizer> inner_;
   InitStateFn init_state_;
+  // By position of the flattened groups: the parameter that receives the rounded result of the update, null
+  // for none. All null at first; derived constructors fill it.
+  std::vector<Parameter*> targets_;
 
  private:
   // Every tensor that offloading moves.
