@@ -11,7 +11,7 @@
 #pragma once
 
 #include <memory>
-#include <span>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +30,10 @@ class ChainedOptimizer : public MegatronOptimizer {
 
   const std::vector<std::unique_ptr<MegatronOptimizer>>& chained_optimizers() const { return members_; }
   Result<MegatronOptimizer*> optimizer() const;  // the member of a chain of one
+  // Whether all members, nested ones too, add up norms over the same group (groups of one are the same).
   bool grads_states_parallel_group_is_shared() const;
+  // That group; asserts that it is shared.
+  const std::shared_ptr<Collective>& get_grad_stats_parallel_group() const override;
 
   std::vector<ParameterPtr> get_parameters() const override;
   std::vector<at::Tensor> get_main_grads_for_grad_norm() const override;
@@ -55,22 +58,29 @@ class ChainedOptimizer : public MegatronOptimizer {
   Result<std::int64_t> count_zeros() override;
   void zero_grad(bool set_to_none = true) override;
 
+  // The first member's, which all others equal: unscale_local() refuses members whose scalers differ.
   at::Tensor get_loss_scale() const override;
   const LossScaler* scaler() const override;
-  at::Tensor scale_loss(const at::Tensor& loss) override;
+  void set_scaler(const LossScaler& scaler) override;
 
   // A state dict of model chunks is split by split_state_dict().
   Status reload_model_params(const StateDict* state = nullptr) override;
-  // Number of model chunks of each member, in order of the chunks; without it every member has the one chunk.
-  void set_model_chunks(std::vector<int> counts);
-  // Megatron's _split_state_dict: {"model0": ..., "model1": ...} (or "model_0") to one dictionary a member,
-  // its chunks renamed from 0; {"model": ...} goes to every member as it is.
-  Result<std::vector<StateDict>> split_state_dict(const StateDict& state) const;
+  // The model chunks of each member by their number in the model. Without it every member has the one chunk
+  // there is.
+  void set_model_chunks(std::vector<std::vector<int>> chunks);
+  // Megatron's _split_state_dict: {"model0": ..., "model1": ...} (or "model_0") to one dictionary a member
+  // with its chunks renamed from 0, absent for a member without chunks. With one chunk in the model every
+  // member gets the dictionary as it is. (Upstream counts on from member to member, so that two members
+  // cannot have the same chunk.)
+  Result<std::vector<std::optional<StateDict>>> split_state_dict(const StateDict& state) const;
 
   // One member: its dictionary. Otherwise {"0": first, "1": second, ...}, the dictionary form of Megatron's
   // list.
   StateDict state_dict(bool is_loading = false) override;
-  // That form (read in the order of the numbers), or for one member its dictionary.
+  // That form (read in the order of the numbers), or for one member its dictionary. Members are loaded one
+  // by one: after an error in one, those before it are loaded. Loss scalers that differ in the state
+  // (upstream lets them) all become the first member's, which is the one the loss is scaled by, with a
+  // notice.
   Status load_state_dict(const StateDict& state) override;
   // Megatron's list form.
   StateList state_list(bool is_loading = false);
@@ -97,7 +107,7 @@ class ChainedOptimizer : public MegatronOptimizer {
 
  private:
   std::vector<std::unique_ptr<MegatronOptimizer>> members_;
-  std::vector<int> chunk_counts_;
+  std::vector<std::vector<int>> chunks_;  // by member
 };
 
 }  // namespace plumbline

@@ -1,7 +1,8 @@
 #include "engine/optim/megatron_optimizer.h"
 
-#include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -99,22 +100,6 @@ Result<bool> MegatronOptimizer::agree(bool flag) {
   return found > 0.0f;
 }
 
-Result<LocalNorm> MegatronOptimizer::combine(const LocalNorm& local) {
-  LocalNorm sum = local;
-  if (local.p == 2.0) {
-    std::array<std::int64_t, ExactSum::kWords> words = local.squares.words();
-    PL_TRY(options_.grad_stats->sum(std::span<std::int64_t>(words)));
-    sum.squares = ExactSum::of(words);
-  } else if (std::isinf(local.p)) {
-    auto largest = static_cast<float>(local.other);  // a float's magnitude: exact
-    PL_TRY(options_.grad_stats->max(std::span<float>(&largest, 1)));
-    sum.other = static_cast<double>(largest);
-  } else {
-    PL_TRY(options_.grad_stats->sum(std::span<double>(&sum.other, 1)));
-  }
-  return sum;
-}
-
 Result<bool> MegatronOptimizer::prepare_grads() {
   copy_model_grads_to_main_grads();
   const Result<bool> local = unscale_local();
@@ -166,7 +151,9 @@ Result<StepOutcome> MegatronOptimizer::step() {
   return outcome;
 }
 
-Result<LocalNorm> MegatronOptimizer::reduced_norm() { return combine(norm_local()); }
+Result<LocalNorm> MegatronOptimizer::reduced_norm() {
+  return combine_norm(norm_local(), *get_grad_stats_parallel_group());
+}
 
 Result<double> MegatronOptimizer::get_grad_norm() {
   const Result<LocalNorm> norm = reduced_norm();
@@ -182,7 +169,7 @@ Result<double> MegatronOptimizer::clip_grad_norm(double max_norm) {
 
 Result<std::int64_t> MegatronOptimizer::count_zeros() {
   std::int64_t zeros = count_zeros_local();
-  PL_TRY(options_.grad_stats->sum(std::span<std::int64_t>(&zeros, 1)));
+  PL_TRY(get_grad_stats_parallel_group()->sum(std::span<std::int64_t>(&zeros, 1)));
   return zeros;
 }
 
@@ -239,6 +226,22 @@ void add_norm(LocalNorm& sum, const LocalNorm& more) {
   } else {
     sum.other += more.other;
   }
+}
+
+Result<LocalNorm> combine_norm(const LocalNorm& local, Collective& group) {
+  LocalNorm sum = local;
+  if (local.p == 2.0) {
+    std::array<std::int64_t, ExactSum::kWords> words = local.squares.words();
+    PL_TRY(group.sum(std::span<std::int64_t>(words)));
+    sum.squares = ExactSum::of(words);
+  } else if (std::isinf(local.p)) {
+    auto largest = static_cast<float>(local.other);  // a float's magnitude: exact
+    PL_TRY(group.max(std::span<float>(&largest, 1)));
+    sum.other = static_cast<double>(largest);
+  } else {
+    PL_TRY(group.sum(std::span<double>(&sum.other, 1)));
+  }
+  return sum;
 }
 
 void zero_grad_group_helper(const std::vector<ParameterPtr>& group, bool set_to_none, bool decoupled) {

@@ -82,7 +82,10 @@ class MegatronOptimizer {
   virtual at::Tensor main_grad(const Parameter& parameter) const { return parameter.grad; }
   // Of all parameters that have one, those left out of norms too.
   virtual std::vector<at::Tensor> main_gradients() const;
-  const std::shared_ptr<Collective>& get_grad_stats_parallel_group() const { return options_.grad_stats; }
+  // The group over which norms and counts are added up.
+  virtual const std::shared_ptr<Collective>& get_grad_stats_parallel_group() const {
+    return options_.grad_stats;
+  }
   const MegatronOptimizerOptions& options() const { return options_; }
   virtual std::vector<ParamGroup*> param_groups() = 0;
   virtual ParamState* find_state(const Parameter& parameter) = 0;
@@ -125,6 +128,7 @@ class MegatronOptimizer {
   // --- loss scale
   virtual at::Tensor get_loss_scale() const = 0;  // one fp32 element on the parameters' device
   virtual const LossScaler* scaler() const = 0;   // null without
+  virtual void set_scaler(const LossScaler&) {}   // takes its state; nothing to do for classes without
   // loss * scale, in the loss' shape; remembers the scale for unscale_local().
   virtual at::Tensor scale_loss(const at::Tensor& loss);
 
@@ -158,10 +162,8 @@ class MegatronOptimizer {
  protected:
   bool counted(const Parameter& parameter) const;
   at::Tensor loss_scale_tensor(float scale) const;  // get_loss_scale()'s form
-  // True if true on any rank of the group.
+  // True if true on any rank of options().grad_stats.
   Result<bool> agree(bool flag);
-  // Adds up over the group.
-  Result<LocalNorm> combine(const LocalNorm& local);
   // The scale the loss was multiplied with is the scaler's (or was not recorded).
   Status check_recorded_scale() const;
   void forget_recorded_scale();
@@ -175,6 +177,8 @@ class MegatronOptimizer {
 // Adds `more` into `sum`: squares and powers are added, of magnitudes (p infinite) the larger one stays, a
 // NaN is kept. Both have the same p.
 void add_norm(LocalNorm& sum, const LocalNorm& more);
+// Adds up over a group: every member gets the same.
+Result<LocalNorm> combine_norm(const LocalNorm& local, Collective& group);
 
 // torch's zero_grad over a group: `decoupled` selects decoupled_grad.
 void zero_grad_group_helper(const std::vector<ParameterPtr>& group, bool set_to_none, bool decoupled = false);

@@ -21,6 +21,7 @@ class MixedPrecisionOptimizer : public WrapperOptimizer {
 
   at::Tensor get_loss_scale() const override;  // 1 without a scaler
   const LossScaler* scaler() const override { return scaler_.checks() ? &scaler_ : nullptr; }
+  void set_scaler(const LossScaler& scaler) override { scaler_ = scaler; }
 
   // With is_loading the states are made first (InitStateFn).
   StateDict state_dict(bool is_loading = false) override;
