@@ -187,7 +187,32 @@ void detach(std::vector<Loaded>& all, const std::vector<ParamState*>& own) {
   }
 }
 
-void take(const Loaded& loaded, const BaseOptimizerOptions& options, ParamState& target) {
+// Tensors that may be taken over: each is the whole of its storage, and no two of the dictionary's are one.
+class Adoptable {
+ public:
+  explicit Adoptable(const std::vector<Loaded>& all) {
+    for (const Loaded& loaded : all) {
+      for (const TensorKey& entry : kTensors) {
+        const at::Tensor& tensor = loaded.state.*entry.tensor;
+        if (tensor.defined() && tensor.has_storage()) ++uses_[tensor.storage().unsafeGetStorageImpl()];
+      }
+    }
+  }
+  bool contains(const at::Tensor& tensor, DType type, at::Device device) const {
+    if (!tensor.has_storage() || tensor.device() != device || tensor.scalar_type() != scalar_type_of(type))
+      return false;
+    const auto uses = uses_.find(tensor.storage().unsafeGetStorageImpl());
+    return tensor.is_contiguous() && tensor.storage_offset() == 0 && !tensor.requires_grad() &&
+           tensor.storage().nbytes() == tensor.nbytes() && uses != uses_.end() && uses->second == 1;
+  }
+
+ private:
+  std::map<const void*, int> uses_;
+};
+
+// `adoptable` null: everything is copied.
+void take(const Loaded& loaded, const BaseOptimizerOptions& options, const Adoptable* adoptable,
+          ParamState& target) {
   target.step = loaded.state.step;
   for (const TensorKey& entry : kTensors) {
     const at::Tensor& source = loaded.state.*entry.tensor;
@@ -200,6 +225,10 @@ void take(const Loaded& loaded, const BaseOptimizerOptions& options, ParamState&
     if (entry.tensor == &ParamState::exp_avg) type = options.exp_avg_type;
     if (entry.tensor == &ParamState::exp_avg_sq) type = options.exp_avg_sq_type;
     const at::Device device = loaded.parameter->value.device();
+    if (adoptable != nullptr && adoptable->contains(source, type, device)) {
+      kept = source;
+      continue;
+    }
     if (!kept.defined()) kept = at::empty(source.sizes(), at::device(device).dtype(scalar_type_of(type)));
     if (!kept.is_same(source)) kept.copy_(source);
   }
@@ -242,9 +271,11 @@ Status BaseOptimizer::load_state_dict(const StateDict& state) {
   for (const Loaded& loaded : *all) own.push_back(find_state(*loaded.parameter));
   detach(*all, own);
   groups_ = std::move(next);
+  const Adoptable adoptable(*all);
   for (const Loaded& loaded : *all) {
     if (loaded.present) {
-      take(loaded, options_, state_.try_emplace(loaded.parameter).first->second);
+      take(loaded, options_, adopt_loaded_ ? &adoptable : nullptr,
+           state_.try_emplace(loaded.parameter).first->second);
     } else {
       erase_state(*loaded.parameter);
     }
