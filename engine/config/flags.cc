@@ -98,10 +98,18 @@ class FlagReader {
       add(option, attached_.value_or("true"), false, flag_);
       return {};
     }
-    const Result<std::string> text = value(option.rule);
+    Result<std::string> text = value(option.rule);
     if (!text) return tl::unexpected(text.error());
+    for (int more = 1; more < option.words && !attached_ && is_number(next_); ++more)
+      *text += "," + arguments_[next_++];
     add(option, *text, option.repeatable(), flag_);
     return {};
+  }
+
+  // Digits alone: what may stand behind the first number of a list given as Megatron has it.
+  bool is_number(std::size_t index) const {
+    if (index >= arguments_.size() || arguments_[index].empty()) return false;
+    return arguments_[index].find_first_not_of("0123456789") == std::string::npos;
   }
 
   // --no-X of a switch --X.

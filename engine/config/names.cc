@@ -28,7 +28,24 @@ struct Names<Precision> {
 };
 template <>
 struct Names<DecayStyle> {
+  static constexpr std::array<std::string_view, 5> kWords{"constant", "linear", "cosine",
+                                                          "inverse-square-root", "WSD"};
+};
+template <>
+struct Names<WsdStyle> {
+  static constexpr std::array<std::string_view, 4> kWords{"linear", "cosine", "exponential", "minus_sqrt"};
+};
+template <>
+struct Names<WdStyle> {
   static constexpr std::array<std::string_view, 3> kWords{"constant", "linear", "cosine"};
+};
+template <>
+struct Names<OptimizerRule> {
+  static constexpr std::array<std::string_view, 2> kWords{"adam", "sgd"};
+};
+template <>
+struct Names<ScalerRule> {
+  static constexpr std::array<std::string_view, 3> kWords{"megatron", "deepspeed", "torch"};
 };
 template <>
 struct Names<SendCompletion> {
@@ -60,6 +77,10 @@ std::string_view name(P2pStyle value) { return word(value); }
 std::string_view name(CommMap value) { return word(value); }
 std::string_view name(Precision value) { return word(value); }
 std::string_view name(DecayStyle value) { return word(value); }
+std::string_view name(WsdStyle value) { return word(value); }
+std::string_view name(WdStyle value) { return word(value); }
+std::string_view name(OptimizerRule value) { return word(value); }
+std::string_view name(ScalerRule value) { return word(value); }
 std::string_view name(SendCompletion value) { return word(value); }
 std::string_view name(CrossComm value) { return word(value); }
 std::string_view name(Connect value) { return word(value); }
@@ -85,6 +106,10 @@ template std::vector<std::string> names_of<P2pStyle>();
 template std::vector<std::string> names_of<CommMap>();
 template std::vector<std::string> names_of<Precision>();
 template std::vector<std::string> names_of<DecayStyle>();
+template std::vector<std::string> names_of<WsdStyle>();
+template std::vector<std::string> names_of<WdStyle>();
+template std::vector<std::string> names_of<OptimizerRule>();
+template std::vector<std::string> names_of<ScalerRule>();
 template std::vector<std::string> names_of<SendCompletion>();
 template std::vector<std::string> names_of<CrossComm>();
 template std::vector<std::string> names_of<Connect>();
@@ -93,6 +118,10 @@ template std::optional<P2pStyle> enum_from_name<P2pStyle>(std::string_view);
 template std::optional<CommMap> enum_from_name<CommMap>(std::string_view);
 template std::optional<Precision> enum_from_name<Precision>(std::string_view);
 template std::optional<DecayStyle> enum_from_name<DecayStyle>(std::string_view);
+template std::optional<WsdStyle> enum_from_name<WsdStyle>(std::string_view);
+template std::optional<WdStyle> enum_from_name<WdStyle>(std::string_view);
+template std::optional<OptimizerRule> enum_from_name<OptimizerRule>(std::string_view);
+template std::optional<ScalerRule> enum_from_name<ScalerRule>(std::string_view);
 template std::optional<SendCompletion> enum_from_name<SendCompletion>(std::string_view);
 template std::optional<CrossComm> enum_from_name<CrossComm>(std::string_view);
 template std::optional<Connect> enum_from_name<Connect>(std::string_view);

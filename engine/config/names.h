@@ -15,7 +15,11 @@ std::string_view name(ScheduleKind value);    // gpipe, 1f1b, interleaved, inter
 std::string_view name(P2pStyle value);        // batched, separate, flush
 std::string_view name(CommMap value);         // one, pair, direction, megatron
 std::string_view name(Precision value);       // fp32, fp16, bf16
-std::string_view name(DecayStyle value);      // constant, linear, cosine
+std::string_view name(DecayStyle value);      // constant, linear, cosine, inverse-square-root, WSD
+std::string_view name(WsdStyle value);        // linear, cosine, exponential, minus_sqrt
+std::string_view name(WdStyle value);         // constant, linear, cosine
+std::string_view name(OptimizerRule value);   // adam, sgd
+std::string_view name(ScalerRule value);      // megatron, deepspeed, torch
 std::string_view name(SendCompletion value);  // rendezvous, eager, always-eager
 std::string_view name(CrossComm value);       // free, strict
 std::string_view name(Connect value);         // warm, cold

@@ -82,6 +82,11 @@ Status IntegerText::read(std::string_view text, int& target) {
 }
 std::string IntegerText::print(int value) { return fmt::format("{}", value); }
 
+Status LongText::read(std::string_view text, std::int64_t& target) {
+  return store(parse_integer(text), target);
+}
+std::string LongText::print(std::int64_t value) { return fmt::format("{}", value); }
+
 Status SeedText::read(std::string_view text, std::uint64_t& target) {
   return store(parse_unsigned(text), target);
 }
@@ -209,6 +214,23 @@ std::string LinksText::print(const Links& value) {
     if (link.latency >= 0) out += ":" + DurationText::print(link.latency);
   }
   return out;
+}
+
+Status RampText::read(std::string_view text, std::vector<std::int64_t>& target) {
+  std::vector<std::int64_t> all;
+  PL_TRY(each(text, [&](std::string_view part) { return LongText::read(part, all.emplace_back()); }));
+  if (!all.empty() && all.size() != 3) {
+    return fail(
+        ErrorCode::kParse,
+        fmt::format("has {} numbers; a ramp-up is three: the first global batch, its increment and the "
+                    "samples of the ramp (example: 16,8,300000)",
+                    all.size()));
+  }
+  target = std::move(all);
+  return {};
+}
+std::string RampText::print(const std::vector<std::int64_t>& value) {
+  return fmt::format("{}", fmt::join(value, ","));
 }
 
 Status OverflowText::read(std::string_view text, std::vector<OverflowFault>& target) {

@@ -42,6 +42,12 @@ struct IntegerText {
   static std::string print(int value);
 };
 
+struct LongText {  // 64 bits
+  static constexpr OptionType kType = OptionType::kInteger;
+  static Status read(std::string_view text, std::int64_t& target);
+  static std::string print(std::int64_t value);
+};
+
 struct SeedText {
   static constexpr OptionType kType = OptionType::kSeed;
   static Status read(std::string_view text, std::uint64_t& target);
@@ -100,6 +106,12 @@ struct LinksText {  // "0-1:10GB/s" or "0-1:10GB/s:5us"; a repeated pair takes i
   static constexpr OptionType kType = OptionType::kList;
   static Status read(std::string_view text, Links& target);
   static std::string print(const Links& value);
+};
+
+struct RampText {  // "16,8,300000": first global batch, increment, samples of the ramp; or nothing
+  static constexpr OptionType kType = OptionType::kList;
+  static Status read(std::string_view text, std::vector<std::int64_t>& target);
+  static std::string print(const std::vector<std::int64_t>& value);
 };
 
 struct OverflowText {  // "rank=2:step=5"

@@ -37,14 +37,28 @@ struct Foreign {
   std::string_view flag;
   std::string_view advice;
 };
-constexpr std::array<Foreign, 6> kForeign{{
+constexpr std::array<Foreign, 19> kForeign{{
     {"--num-layers-per-virtual-pipeline-stage",
      "give the number of chunks instead: --num-virtual-stages-per-pipeline-rank = layers / (pp * this)"},
     {"--pipeline-model-parallel-layout", "stages are equal slices of the layers; remove the flag"},
-    {"--rampup-batch-size", "the number of microbatches is constant; remove the flag"},
-    {"--use-distributed-optimizer", "optimizer state is replicated; remove the flag"},
-    {"--train-samples", "give --train-iters instead"},
     {"--overlap-p2p-communication-warmup-flush", "choose the calls with --p2p batched or --p2p separate"},
+    {"--warmup", "give --lr-warmup-fraction instead"},
+    {"--ddp-num-buckets", "give --ddp-bucket-size, in elements, instead"},
+    {"--overlap-param-gather-with-optimizer-step",
+     "gathers overlap with the next step's begin: --overlap-param-gather"},
+    {"--num-distributed-optimizer-instances", "states are sharded over all replicas; remove the flag"},
+    {"--ddp-average-in-collective", "the loss is divided before the backward; remove the flag"},
+    {"--accumulate-allreduce-grads-in-fp32", "gradients always are added up in fp32; remove the flag"},
+    {"--grad-reduce-in-bf16", "gradients are reduced in fp32; remove the flag"},
+    {"--main-grads-dtype", "main gradients are fp32; remove the flag"},
+    {"--use-torch-optimizer-for-cpu-offload", "both devices run one update rule; remove the flag"},
+    {"--overlap-cpu-optimizer-d2h-h2d", "copies and updates of the CPU part run one by one; remove the flag"},
+    {"--optimizer-cuda-graph", "the optimizer is launched kernel by kernel; remove the flag"},
+    {"--apply-wd-to-qk-layernorm", "no model here normalizes queries and keys; remove the flag"},
+    {"--no-weight-decay-cond-type", "tensors of one dimension have no weight decay; remove the flag"},
+    {"--use-megatron-fsdp", "give --use-distributed-optimizer instead"},
+    {"--use-torch-fsdp2", "give --use-distributed-optimizer instead"},
+    {"--check-for-large-grads", "see --clip-grad and the norm in the record; remove the flag"},
 }};
 
 }  // namespace

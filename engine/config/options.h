@@ -22,7 +22,8 @@ struct Option {
   OptionType type;
   std::vector<std::string> flags;    // short alias first if there is one; every '-' may be written '_'
   std::vector<std::string> choices;  // of a kChoice
-  std::string rule;                  // what values mean and which are allowed; one line
+  int words = 1;     // numbers that may follow the flag, as in --rampup-batch-size 16 8 300000
+  std::string rule;  // what values mean and which are allowed; one line
   // Stores a text; the error says what is wrong with the text only. The RunConfig is untouched on failure.
   std::function<Status(RunConfig&, std::string_view)> set;
   // The canonical text of the present value.
@@ -61,9 +62,10 @@ std::string unknown_option(std::string_view section, std::string_view key);
 std::string unknown_flag(std::string_view flag);
 
 namespace detail {
-std::vector<Option> make_options();           // options_table.cc
-std::vector<Option> make_model_options();     // options_table_train.cc
-std::vector<SwitchFlag> make_switch_flags();  // options_table.cc
+std::vector<Option> make_options();            // options_table.cc
+std::vector<Option> make_model_options();      // options_table_train.cc
+std::vector<Option> make_optimizer_options();  // options_table_optimizer.cc
+std::vector<SwitchFlag> make_switch_flags();   // options_table.cc
 }  // namespace detail
 
 }  // namespace plumbline

@@ -1,5 +1,5 @@
 // The rows of [parallel], [schedule], [time], [memory], [sim] and [faults]; those of a model and its training
-// are in options_table_train.cc. A flag's Megatron spelling is the one of megatron/training/arguments.py.
+// are in options_table_train.cc and options_table_optimizer.cc. A flag's Megatron spelling is the one of megatron/training/arguments.py.
 #include "engine/config/option_row.h"
 
 namespace plumbline::detail {
@@ -26,6 +26,16 @@ Rows parallel_rows() {
   };
 }
 
+// Megatron gives the three numbers as three words.
+Option ramp_row() {
+  Option option = row<RampText>(
+      "schedule", "rampup", PL_FIELD(schedule.rampup), {"--rampup-batch-size"},
+      "START,INCREMENT,SAMPLES: the global batch size grows from START by INCREMENT, evenly over "
+      "the first SAMPLES samples; empty: none");
+  option.words = 3;
+  return option;
+}
+
 Rows schedule_rows() {
   return {
       choice<ScheduleKind>(
@@ -48,6 +58,14 @@ Rows schedule_rows() {
                        "sequences a step over all replicas, from which microbatches follow; a multiple of "
                        "micro_batch_size "
                        "* dp; 0: not given"),
+      ramp_row(),
+      row<PlainText>("schedule", "batch_steps", PL_FIELD(schedule.batch_steps),
+                     {"--step-batch-size-schedule"},
+                     "\"THRESHOLD:BATCH ...\": global batch size from a number of samples on, the first from "
+                     "0; suffixes K, M, B, T; empty: constant"),
+      row<SwitchText>("schedule", "decrease_batch_if_needed", PL_FIELD(schedule.decrease_batch_if_needed),
+                      {"--decrease-batch-size-if-needed"},
+                      "a global batch size that is not a multiple of micro_batch_size * dp is rounded down"),
       row<IntegerText>("schedule", "group_size", PL_FIELD(schedule.group_size),
                        {"--group-size", "--microbatch-group-size-per-virtual-pipeline-stage"},
                        "microbatches a chunk runs in a row, from pp to microbatches; 0: pp"),
@@ -126,8 +144,9 @@ Rows fault_rows() {
 
 std::vector<Option> make_options() {
   Rows all;
-  for (Rows& part : std::vector<Rows>{parallel_rows(), schedule_rows(), make_model_options(), time_rows(),
-                                      memory_rows(), sim_rows(), fault_rows()}) {
+  for (Rows& part :
+       std::vector<Rows>{parallel_rows(), schedule_rows(), make_model_options(), make_optimizer_options(),
+                         time_rows(), memory_rows(), sim_rows(), fault_rows()}) {
     all.insert(all.end(), std::make_move_iterator(part.begin()), std::make_move_iterator(part.end()));
   }
   return all;

@@ -1,4 +1,4 @@
-// The rows of [model], [train], [optimizer] and [loss_scale].
+// The rows of [model] and [train].
 #include "engine/config/option_row.h"
 
 namespace plumbline::detail {
@@ -34,6 +34,8 @@ Rows train_rows() {
                     "decimal or 0x hexadecimal, below 2^64"),
       row<IntegerText>("train", "iterations", PL_FIELD(train.iterations), {"--train-iters"},
                        "optimizer steps, skipped ones included; at least 1"),
+      row<LongText>("train", "samples", PL_FIELD(train.samples), {"--train-samples"},
+                    "sequences in all, from which iterations follow; 0: not given"),
       row<IntegerText>("train", "micro_batch_size", PL_FIELD(train.micro_batch_size), {"--micro-batch-size"},
                        "sequences a microbatch; at least 1"),
       row<IntegerText>("train", "eval_interval", PL_FIELD(train.eval_interval), {"--eval-interval"},
@@ -47,47 +49,11 @@ Rows train_rows() {
   };
 }
 
-Rows optimizer_rows() {
-  return {
-      row<NumberText>("optimizer", "lr", PL_FIELD(optimizer.lr), {"--lr"}, "not negative"),
-      row<NumberText>("optimizer", "min_lr", PL_FIELD(optimizer.min_lr), {"--min-lr"}, "from 0 to lr"),
-      choice<DecayStyle>("optimizer", "decay", PL_FIELD(optimizer.decay), {"--lr-decay-style"},
-                         "how lr falls to min_lr"),
-      row<IntegerText>("optimizer", "warmup_iterations", PL_FIELD(optimizer.warmup_iterations),
-                       {"--lr-warmup-iters"}, "steps of linear warm-up; fewer than iterations"),
-      row<NumberText>("optimizer", "beta1", PL_FIELD(optimizer.beta1), {"--adam-beta1"}, "in [0, 1)"),
-      row<NumberText>("optimizer", "beta2", PL_FIELD(optimizer.beta2), {"--adam-beta2"}, "in [0, 1)"),
-      row<NumberText>("optimizer", "eps", PL_FIELD(optimizer.eps), {"--adam-eps"}, "above 0"),
-      row<NumberText>("optimizer", "weight_decay", PL_FIELD(optimizer.weight_decay), {"--weight-decay"},
-                      "decoupled (AdamW); not negative"),
-      row<NumberText>("optimizer", "clip_grad", PL_FIELD(optimizer.clip_grad), {"--clip-grad"},
-                      "largest gradient norm; 0: no clipping"),
-  };
-}
-
-Rows loss_scale_rows() {
-  return {
-      row<NumberText>("loss_scale", "constant", PL_FIELD(loss_scale.constant), {"--loss-scale"},
-                      "above 0: this scale, always; 0: dynamic with fp16, none otherwise"),
-      row<NumberText>("loss_scale", "initial", PL_FIELD(loss_scale.initial), {"--initial-loss-scale"},
-                      "at least minimum"),
-      row<NumberText>("loss_scale", "minimum", PL_FIELD(loss_scale.minimum), {"--min-loss-scale"}, "above 0"),
-      row<NumberText>("loss_scale", "growth_factor", PL_FIELD(loss_scale.growth_factor),
-                      {"--loss-scale-growth-factor"}, "above 1"),
-      row<NumberText>("loss_scale", "backoff_factor", PL_FIELD(loss_scale.backoff_factor),
-                      {"--loss-scale-backoff-factor"}, "between 0 and 1"),
-      row<IntegerText>("loss_scale", "window", PL_FIELD(loss_scale.window), {"--loss-scale-window"},
-                       "steps without overflow after which the scale grows; at least 1"),
-      row<IntegerText>("loss_scale", "hysteresis", PL_FIELD(loss_scale.hysteresis), {"--hysteresis"},
-                       "overflows before the scale falls; at least 1"),
-  };
-}
-
 }  // namespace
 
 std::vector<Option> make_model_options() {
   Rows all;
-  for (Rows& part : std::vector<Rows>{model_rows(), train_rows(), optimizer_rows(), loss_scale_rows()}) {
+  for (Rows& part : std::vector<Rows>{model_rows(), train_rows()}) {
     all.insert(all.end(), std::make_move_iterator(part.begin()), std::make_move_iterator(part.end()));
   }
   return all;

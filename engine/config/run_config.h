@@ -66,7 +66,7 @@ struct ScheduleConfig {
   int chunks = 1;         // virtual pipeline size: model chunks a rank
   int microbatches = 1;   // per data-parallel replica and step
   // Sequences a step over all replicas, 0: not given. The validator turns it into microbatches, and back to
-  // 0.
+  // 0 unless a ramp-up ends at it.
   int global_batch_size = 0;
   // Three numbers - first global batch, increment, samples of the ramp - or empty (--rampup-batch-size).
   std::vector<std::int64_t> rampup;
@@ -92,7 +92,7 @@ struct ModelConfig {
 struct TrainConfig {
   std::uint64_t seed = 1234;
   int iterations = 10;       // optimizer steps, skipped ones included
-  std::int64_t samples = 0;  // --train-samples; the validator turns it into iterations
+  std::int64_t samples = 0;  // --train-samples, 0: not given; the validator derives iterations from it
   int micro_batch_size = 1;  // sequences a microbatch
   int eval_interval = 0;     // 0: evaluate only at the end
   int eval_iterations = 4;   // forward-only steps an evaluation
@@ -130,6 +130,9 @@ struct OptimizerConfig {
   bool distributed = false;
   bool overlap_grad_reduce = false;
   bool overlap_param_gather = false;
+  // Pipeline ranks start a chunk's reduction (gather) at about the same time, rank r being r chunk passes behind.
+  bool align_grad_reduce = true;
+  bool align_param_gather = true;
   std::int64_t bucket_size = 0;  // elements; 0: Megatron's default
   bool pad_buckets = false;      // --ddp-pad-buckets-for-high-nccl-busbw
   bool cpu_offload = false;

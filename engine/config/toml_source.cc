@@ -111,7 +111,9 @@ std::optional<std::string> value_text(const toml::node& node, OptionType type) {
   if (type != OptionType::kList && type != OptionType::kDurations) return std::nullopt;
   std::string joined;
   for (const toml::node& entry : *array) {
-    const std::optional<std::string> text = scalar_text(entry, type);
+    // A list of numbers (schedule.rampup) may be written as numbers.
+    const bool number = type == OptionType::kList && entry.is_integer();
+    const std::optional<std::string> text = scalar_text(entry, number ? OptionType::kInteger : type);
     if (!text) return std::nullopt;
     joined += (joined.empty() ? "" : ",") + *text;
   }

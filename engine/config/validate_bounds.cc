@@ -81,9 +81,21 @@ void check_sizes(RuleBook& book) {
                            {"train.eval_interval", c.train.eval_interval, 0, kAny},
                            {"train.eval_iterations", c.train.eval_iterations, 0, kAny},
                            {"optimizer.warmup_iterations", c.optimizer.warmup_iterations, 0, kAny},
+                           {"optimizer.decay_iterations", c.optimizer.decay_iterations, 0, kAny},
+                           {"optimizer.wsd_decay_iterations", c.optimizer.wsd_decay_iterations, 0, kAny},
                            {"loss_scale.window", c.loss_scale.window, 1, kAny},
                            {"loss_scale.hysteresis", c.loss_scale.hysteresis, 1, kAny},
                        });
+  constexpr std::int64_t kMostSamples = std::int64_t{1} << 50;
+  for (const auto& [option, value] :
+       {std::pair{"train.samples", c.train.samples},
+        std::pair{"optimizer.warmup_samples", c.optimizer.warmup_samples},
+        std::pair{"optimizer.decay_samples", c.optimizer.decay_samples},
+        std::pair{"optimizer.wsd_decay_samples", c.optimizer.wsd_decay_samples}}) {
+    check_within(book, option, value, kMostSamples, "2^50 samples");
+  }
+  check_within(book, "optimizer.bucket_size", c.optimizer.bucket_size, std::int64_t{1} << 40,
+               "2^40 elements");
   if (c.model.name.empty()) book.refuse("model.name", "must not be empty", "use gpt");
 }
 
@@ -92,11 +104,26 @@ void check_numbers(RuleBook& book) {
   check_not_negative(book, "model.init_std", c.model.init_std);
   check_not_negative(book, "optimizer.lr", c.optimizer.lr);
   check_not_negative(book, "optimizer.min_lr", c.optimizer.min_lr);
+  check_not_negative(book, "optimizer.warmup_init", c.optimizer.warmup_init);
+  check_not_negative(book, "optimizer.decoupled_lr", c.optimizer.decoupled_lr);
+  check_not_negative(book, "optimizer.decoupled_min_lr", c.optimizer.decoupled_min_lr);
   check_unit_interval(book, "optimizer.beta1", c.optimizer.beta1);
   check_unit_interval(book, "optimizer.beta2", c.optimizer.beta2);
   if (!(c.optimizer.eps > 0.0)) book.refuse("optimizer.eps", "must be above 0", "the usual value is 1e-08");
   check_not_negative(book, "optimizer.weight_decay", c.optimizer.weight_decay);
   check_not_negative(book, "optimizer.clip_grad", c.optimizer.clip_grad);
+  check_unit_interval(book, "optimizer.momentum", c.optimizer.momentum);
+  for (const auto& [option, value] :
+       {std::pair{"optimizer.start_weight_decay", c.optimizer.start_weight_decay},
+        std::pair{"optimizer.end_weight_decay", c.optimizer.end_weight_decay}}) {
+    if (!std::isfinite(value)) book.refuse(option, "must be a number", "leave it out, or use 0 or more");
+  }
+  if (!(c.optimizer.warmup_fraction >= 0.0 && c.optimizer.warmup_fraction < 1.0)) {
+    book.refuse("optimizer.warmup_fraction", "must be in [0, 1)", "0.1 warms up for a tenth of the decay");
+  }
+  if (!(c.optimizer.offload_fraction >= 0.0 && c.optimizer.offload_fraction <= 1.0)) {
+    book.refuse("optimizer.offload_fraction", "must be in [0, 1]", "1 offloads all states");
+  }
   check_not_negative(book, "loss_scale.constant", c.loss_scale.constant);
   const auto durations = [&](const char* option, const std::vector<Nanoseconds>& list) {
     for (const Nanoseconds value : list) check_within(book, option, value, kLongest, "1000s");

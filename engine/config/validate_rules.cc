@@ -80,21 +80,6 @@ void check_group_of_2022(RuleBook& book) {
   }
 }
 
-void check_scale(RuleBook& book) {
-  const LossScaleConfig& s = book.config.loss_scale;
-  if (!(s.minimum > 0.0)) book.refuse("loss_scale.minimum", "must be above 0", "the usual value is 1");
-  if (!(s.initial >= s.minimum)) {
-    book.refuse("loss_scale.initial", fmt::format("must be at least loss_scale.minimum={}", s.minimum),
-                "the usual value is 4294967296 (2^32)");
-  }
-  if (!(s.growth_factor > 1.0)) {
-    book.refuse("loss_scale.growth_factor", "must be above 1", "the usual value is 2");
-  }
-  if (!(s.backoff_factor > 0.0 && s.backoff_factor < 1.0)) {
-    book.refuse("loss_scale.backoff_factor", "must be between 0 and 1", "the usual value is 0.5");
-  }
-}
-
 void check_time_lists(RuleBook& book) {
   const TimeConfig& t = book.config.time;
   const std::size_t stages = static_cast<std::size_t>(book.config.stages());
@@ -241,20 +226,6 @@ void check_model(RuleBook& book) {
   }
   if (m.name == "gpt" && m.vocab < 256)
     book.refuse("model.vocab", "is below 256, and gpt's tokens are bytes", "use 256");
-}
-
-void check_optimizer(RuleBook& book) {
-  const OptimizerConfig& o = book.config.optimizer;
-  if (o.min_lr > o.lr) {
-    book.refuse("optimizer.min_lr", fmt::format("must not exceed optimizer.lr={}", o.lr),
-                fmt::format("use {} or less", o.lr));
-  }
-  if (o.warmup_iterations > 0 && o.warmup_iterations >= book.config.train.iterations) {
-    book.refuse("optimizer.warmup_iterations",
-                fmt::format("must be fewer than train.iterations={}", book.config.train.iterations),
-                "use fewer, or train longer");
-  }
-  check_scale(book);
 }
 
 void check_what_if(RuleBook& book) {

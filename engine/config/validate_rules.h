@@ -33,7 +33,7 @@ void derive_grid(RuleBook& book);      // parallel -> grid
 void derive_batch(RuleBook& book);     // global_batch_size -> microbatches
 void check_schedule(RuleBook& book);   // chunks, group size, microbatches for the kind; derives group_size
 void check_model(RuleBook& book);      // divisibility where something is trained; derives ffn_hidden
-void check_optimizer(RuleBook& book);  // relations between learning rates, loss scales
+void check_optimizer(RuleBook& book);  // validate_optimizer.cc: rates, lengths, sharding, precisions, loss scale
 void check_what_if(RuleBook& book);    // time lists, links, slow ranks, faults; derives link latencies
 
 }  // namespace plumbline::detail
