@@ -14,7 +14,9 @@ Result<NumMicrobatches> num_microbatches_of(const RunConfig& config) {
     if (!steps) return tl::unexpected(std::move(steps.error()));
     return NumMicrobatches::steps(std::move(*steps), shape);
   }
-  const std::int64_t global = schedule.microbatches * shape.micro_batch_size * shape.data_parallel_size;
+  const std::int64_t global = schedule.global_batch_size > 0
+                                  ? schedule.global_batch_size
+                                  : schedule.microbatches * shape.micro_batch_size * shape.data_parallel_size;
   if (schedule.rampup.empty()) {
     return NumMicrobatches::constant(global, shape, schedule.decrease_batch_if_needed);
   }

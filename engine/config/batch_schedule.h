@@ -9,8 +9,8 @@
 namespace plumbline {
 
 // `config` has passed validate(): microbatches is set, and at most one of rampup and batch_steps. The global batch
-// is schedule.microbatches * micro_batch_size * dp; with a ramp-up it is the ramp's end, and with batch_steps the
-// steps alone say.
+// is schedule.global_batch_size where that is left (with a ramp-up, whose end it is), otherwise
+// schedule.microbatches * micro_batch_size * dp; with batch_steps the steps alone say.
 Result<NumMicrobatches> num_microbatches_of(const RunConfig& config);
 
 // Samples that the first `iterations` steps consume, and the whole run: train.samples if given, else those of

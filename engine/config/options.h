@@ -32,7 +32,7 @@ struct Option {
   std::string name() const { return section + "." + key; }
   std::string environment() const;  // "PLUMBLINE_SCHEDULE_GROUP_SIZE"
   std::string default_text() const { return get(RunConfig{}); }
-  bool repeatable() const { return type == OptionType::kList; }
+  bool repeatable() const { return type == OptionType::kList && words == 1; }
 };
 
 // A flag without a value that stands for one value of an option: --fp16 is train.precision = fp16.

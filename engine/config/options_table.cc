@@ -1,5 +1,6 @@
 // The rows of [parallel], [schedule], [time], [memory], [sim] and [faults]; those of a model and its training
-// are in options_table_train.cc and options_table_optimizer.cc. A flag's Megatron spelling is the one of megatron/training/arguments.py.
+// are in options_table_train.cc and options_table_optimizer.cc. A flag's Megatron spelling is the one of
+// megatron/training/arguments.py.
 #include "engine/config/option_row.h"
 
 namespace plumbline::detail {

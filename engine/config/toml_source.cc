@@ -105,14 +105,15 @@ std::optional<std::string> scalar_text(const toml::node& node, OptionType type) 
   return std::nullopt;
 }
 
-std::optional<std::string> value_text(const toml::node& node, OptionType type) {
+std::optional<std::string> value_text(const toml::node& node, const Option& option) {
+  const OptionType type = option.type;
   const toml::array* array = node.as_array();
   if (array == nullptr) return scalar_text(node, type);
   if (type != OptionType::kList && type != OptionType::kDurations) return std::nullopt;
   std::string joined;
   for (const toml::node& entry : *array) {
     // A list of numbers (schedule.rampup) may be written as numbers.
-    const bool number = type == OptionType::kList && entry.is_integer();
+    const bool number = option.words > 1 && entry.is_integer();
     const std::optional<std::string> text = scalar_text(entry, number ? OptionType::kInteger : type);
     if (!text) return std::nullopt;
     joined += (joined.empty() ? "" : ",") + *text;
@@ -127,7 +128,7 @@ Status read_section(const toml::table& table, std::string_view section, const st
     if (option == nullptr) {
       return fail(ErrorCode::kConfig, unknown_option(section, key.str()), place(file, key.source()));
     }
-    const std::optional<std::string> text = value_text(node, option->type);
+    const std::optional<std::string> text = value_text(node, *option);
     if (!text) {
       return fail(ErrorCode::kConfig,
                   fmt::format("{} is {}; write {} ({})", option->name(), kind_of(node), wanted(option->type),

@@ -32,47 +32,43 @@ void check_interleaved(RuleBook& book) {
 
 // Megatron's rules for the microbatch group: g < pp and g > m are a ValueError, 0 < m mod g < pp leaves
 // bubbles in the dependencies of the last group (RuntimeError).
-void check_group_size(RuleBook& book) {
-  ScheduleConfig& s = book.config.schedule;
+void check_group_size(RuleBook& book, int microbatches, const std::string& when) {
+  const ScheduleConfig& s = book.config.schedule;
   const int pp = book.config.parallel.pp;
-  const bool given = s.group_size != 0;
-  if (!given) s.group_size = pp;
   const int g = s.group_size;
-  if (g > s.microbatches) {
-    const auto rule = fmt::format("must not exceed schedule.microbatches={}", s.microbatches);
-    if (given) {
-      return book.refuse("schedule.group_size", rule,
+  if (g > microbatches) {
+    if (g != pp) {
+      return book.refuse("schedule.group_size",
+                         fmt::format("must not exceed schedule.microbatches={}{}", microbatches, when),
                          fmt::format("use at least {} microbatches or a smaller group", g));
     }
     return book.refuse("schedule.microbatches",
-                       fmt::format("must be at least parallel.pp={} in an interleaved schedule", pp),
+                       fmt::format("must be at least parallel.pp={} in an interleaved schedule{}", pp, when),
                        fmt::format("use {}", pp));
   }
   if (g < pp) {
     return book.refuse("schedule.group_size", fmt::format("must be at least parallel.pp={}", pp),
                        fmt::format("use {}, or 0 for pp", pp));
   }
-  const int rest = s.microbatches % g;
+  const int rest = microbatches % g;
   if (rest > 0 && rest < pp) {
     book.refuse(
         "schedule.microbatches",
-        fmt::format(
-            "leaves a last group of {}, fewer than parallel.pp={}, after groups of schedule.group_size={}",
-            rest, pp, g),
-        fmt::format("use {} or {}, or another group size", s.microbatches - rest,
-                    round_up(s.microbatches, g)));
+        fmt::format("leaves a last group of {}, fewer than parallel.pp={}, after groups of "
+                    "schedule.group_size={}{}",
+                    rest, pp, g, when),
+        fmt::format("use {} or {}, or another group size", microbatches - rest, round_up(microbatches, g)));
   }
 }
 
-void check_group_of_2022(RuleBook& book) {
-  ScheduleConfig& s = book.config.schedule;
+void check_group_of_2022(RuleBook& book, int microbatches, const std::string& when) {
+  const ScheduleConfig& s = book.config.schedule;
   const int pp = book.config.parallel.pp;
-  if (s.microbatches % pp != 0) {
+  if (microbatches % pp != 0) {
     book.refuse("schedule.microbatches",
-                fmt::format("is not a multiple of parallel.pp={} (interleaved-2022)", pp),
-                fmt::format("use {}, or --schedule interleaved", round_up(s.microbatches, pp)));
+                fmt::format("is not a multiple of parallel.pp={} (interleaved-2022){}", pp, when),
+                fmt::format("use {}, or --schedule interleaved", round_up(microbatches, pp)));
   }
-  if (s.group_size == 0) s.group_size = pp;
   if (s.group_size != pp) {
     book.refuse("schedule.group_size",
                 fmt::format("must be parallel.pp={} in interleaved-2022, which has no other", pp),
@@ -140,33 +136,6 @@ void derive_grid(RuleBook& book) {
               order ? "the default is tp-cp-ep-dp-pp" : "use fewer ranks or replicas");
 }
 
-void derive_batch(RuleBook& book) {
-  ScheduleConfig& s = book.config.schedule;
-  if (s.global_batch_size == 0) return;
-  const std::int64_t per_microbatch =
-      std::int64_t{book.config.train.micro_batch_size} * book.config.parallel.dp;
-  if (s.global_batch_size % per_microbatch != 0) {
-    return book.refuse("schedule.global_batch_size",
-                       fmt::format("is not a multiple of train.micro_batch_size={} times parallel.dp={}",
-                                   book.config.train.micro_batch_size, book.config.parallel.dp),
-                       fmt::format("use {}", (s.global_batch_size / per_microbatch + 1) * per_microbatch));
-  }
-  const std::int64_t microbatches = s.global_batch_size / per_microbatch;
-  if (book.origins.given("schedule.microbatches") && s.microbatches != microbatches) {
-    return book.refuse(
-        "schedule.global_batch_size",
-        fmt::format("means {} microbatches, but schedule.microbatches={}", microbatches, s.microbatches),
-        "give one of the two");
-  }
-  if (microbatches >= 1 << 20) {
-    return book.refuse("schedule.global_batch_size",
-                       fmt::format("means {} microbatches, but 2^20 - 1 is the most", microbatches),
-                       "use a larger micro_batch_size");
-  }
-  s.microbatches = static_cast<int>(microbatches);
-  s.global_batch_size = 0;
-}
-
 void check_schedule(RuleBook& book) {
   ScheduleConfig& s = book.config.schedule;
   const int pp = book.config.parallel.pp;
@@ -183,16 +152,18 @@ void check_schedule(RuleBook& book) {
     book.refuse("schedule.generator", "must name a generator when the schedule is generator",
                 "use --generator NAME");
   }
+  if (s.group_size == 0) s.group_size = pp;
   const bool of_2022 = s.kind == ScheduleKind::kInterleaved2022;
   if (of_2022 || is_interleaved(book.config)) {
     check_interleaved(book);
-    if (of_2022) {
-      check_group_of_2022(book);
-    } else {
-      check_group_size(book);
+    for (const auto& [iteration, microbatches] : book.microbatches) {
+      // The first number that breaks the rules is told; a constant one needs no place.
+      if (!book.ok()) break;
+      const std::string when = book.microbatches.size() > 1 ? fmt::format(", and step {} of the run has {}",
+                                                                          iteration + 1, microbatches)
+                                                            : std::string();
+      (of_2022 ? check_group_of_2022 : check_group_size)(book, microbatches, when);
     }
-  } else if (s.group_size == 0) {
-    s.group_size = pp;
   }
   if (s.p2p == P2pStyle::kFlush && (s.kind != ScheduleKind::kForwardOnly || s.chunks < 2)) {
     book.refuse("schedule.p2p", "may be flush in forward-only schedules of several chunks alone",

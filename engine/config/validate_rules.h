@@ -3,6 +3,8 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "engine/config/validate.h"
 
@@ -22,18 +24,22 @@ class RuleBook {
   RunConfig& config;
   const Origins& origins;
   const Purpose purpose;
+  // Of the run's steps: (first iteration with it, from 0, number of microbatches), by derive_batch.
+  std::vector<std::pair<std::int64_t, int>> microbatches;
 
  private:
   Validation& result_;
 };
 
-void check_sizes(RuleBook& book);      // whole numbers against their bounds
-void check_numbers(RuleBook& book);    // floating-point values, times and sizes against their bounds
-void derive_grid(RuleBook& book);      // parallel -> grid
-void derive_batch(RuleBook& book);     // global_batch_size -> microbatches
-void check_schedule(RuleBook& book);   // chunks, group size, microbatches for the kind; derives group_size
-void check_model(RuleBook& book);      // divisibility where something is trained; derives ffn_hidden
-void check_optimizer(RuleBook& book);  // validate_optimizer.cc: rates, lengths, sharding, precisions, loss scale
-void check_what_if(RuleBook& book);    // time lists, links, slow ranks, faults; derives link latencies
+void check_sizes(RuleBook& book);    // whole numbers against their bounds
+void check_numbers(RuleBook& book);  // floating-point values, times and sizes against their bounds
+void derive_grid(RuleBook& book);    // parallel -> grid
+// validate_batch.cc: global_batch_size -> microbatches, samples -> iterations, the numbers of microbatches
+void derive_batch(RuleBook& book);
+void check_schedule(RuleBook& book);  // chunks, group size, microbatches for the kind; derives group_size
+void check_model(RuleBook& book);     // divisibility where something is trained; derives ffn_hidden
+void check_optimizer(
+    RuleBook& book);  // validate_optimizer.cc: rates, lengths, sharding, precisions, loss scale
+void check_what_if(RuleBook& book);  // time lists, links, slow ranks, faults; derives link latencies
 
 }  // namespace plumbline::detail

@@ -53,4 +53,28 @@ inline std::string refusal(std::vector<std::string> arguments, Environment envir
   return result ? std::string() : result.error().text();
 }
 
+using Flags = std::vector<std::string>;
+
+inline Validation check(const Flags& flags, Purpose purpose = Purpose::kRun) {
+  const LoadedConfig given = loaded(flags);
+  return validate_all(given.config, given.origins, purpose);
+}
+
+// Flags that break one rule, and a part of the message about it.
+struct Broken {
+  Flags flags;
+  std::string message;
+};
+
+inline void refuses(const std::vector<Broken>& cases, Purpose purpose = Purpose::kRun) {
+  for (const Broken& one : cases) {
+    const Validation result = check(one.flags, purpose);
+    std::string all;
+    for (const Error& error : result.errors) all += error.text() + "\n";
+    EXPECT_EQ(result.errors.size(), 1u) << testing::PrintToString(one.flags) << "\n" << all;
+    EXPECT_NE(all.find(one.message), std::string::npos) << "no '" << one.message << "' in\n" << all;
+    EXPECT_NE(all.find(" — "), std::string::npos) << "no fix in " << all;
+  }
+}
+
 }  // namespace plumbline

@@ -64,6 +64,20 @@ TEST(Flags, OnlyListsAppend) {
   EXPECT_FALSE(parsed->assignments[2].append);
 }
 
+// Megatron's --rampup-batch-size takes three words; what is no number after it is a word as always.
+TEST(Flags, ARampTakesUpToThreeNumbers) {
+  const Result<ParsedFlags> parsed =
+      parse_flags({"--rampup-batch-size", "16", "8", "300000", "42", "--rampup-batch-size=1,2,3", "7"});
+  ASSERT_TRUE(parsed);
+  ASSERT_EQ(parsed->assignments.size(), 2u);
+  EXPECT_EQ(parsed->assignments[0].text, "16,8,300000");
+  EXPECT_EQ(parsed->assignments[1].text, "1,2,3");
+  EXPECT_EQ(parsed->words, (Words{"42", "7"}));
+  const Result<ParsedFlags> file = parse_flags({"--rampup-batch-size", "16,8,300000", "cfg.toml"});
+  ASSERT_TRUE(file);
+  EXPECT_EQ(file->words, (Words{"cfg.toml"}));
+}
+
 TEST(Flags, WordsAndTheFileStayApart) {
   const Result<ParsedFlags> parsed =
       parse_flags({"a.toml", "--config", "b.toml", "--pp", "2", "-", "--", "--pp", "x"});

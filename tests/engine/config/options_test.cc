@@ -73,6 +73,42 @@ TEST(Options, EveryMegatronSpellingOfTheSpecIsKnown) {
                            "--adam-eps",
                            "--clip-grad",
                            "--train-iters",
+                           "--train-samples",
+                           "--rampup-batch-size",
+                           "--step-batch-size-schedule",
+                           "--decrease-batch-size-if-needed",
+                           "--optimizer",
+                           "--use-distributed-optimizer",
+                           "--overlap-grad-reduce",
+                           "--overlap-param-gather",
+                           "--align-grad-reduce",
+                           "--align-param-gather",
+                           "--ddp-bucket-size",
+                           "--ddp-pad-buckets-for-high-nccl-busbw",
+                           "--optimizer-cpu-offload",
+                           "--optimizer-offload-fraction",
+                           "--use-precision-aware-optimizer",
+                           "--main-params-dtype",
+                           "--exp-avg-dtype",
+                           "--exp-avg-sq-dtype",
+                           "--lr-decay-iters",
+                           "--lr-decay-samples",
+                           "--lr-warmup-samples",
+                           "--lr-warmup-fraction",
+                           "--lr-warmup-init",
+                           "--lr-wsd-decay-style",
+                           "--lr-wsd-decay-iters",
+                           "--lr-wsd-decay-samples",
+                           "--decoupled-lr",
+                           "--decoupled-min-lr",
+                           "--sgd-momentum",
+                           "--start-weight-decay",
+                           "--end-weight-decay",
+                           "--weight-decay-incr-style",
+                           "--log-num-zeros-in-grad",
+                           "--check-for-nan-in-loss-and-grad",
+                           "--override-opt_param-scheduler",
+                           "--use-checkpoint-opt_param-scheduler",
                            "--eval-interval",
                            "--eval-iters",
                            "--seed",
@@ -127,7 +163,7 @@ TEST(Options, NearestNames) {
   EXPECT_EQ(unknown_flag("--pipeline-model-paralel-size"),
             "unknown flag --pipeline-model-paralel-size — did you mean '--pipeline-model-parallel-size'?");
   EXPECT_EQ(unknown_flag("--layers"), "unknown flag --layers — did you mean '--num-layers'?");
-  EXPECT_NE(unknown_flag("--use_distributed_optimizer").find("replicated"), std::string::npos);
+  EXPECT_NE(unknown_flag("--use_megatron_fsdp").find("--use-distributed-optimizer"), std::string::npos);
 }
 
 TEST(OptionText, SendsAreOneText) {
@@ -151,6 +187,18 @@ TEST(OptionText, LinksAreKeptByLowerRankFirst) {
        {"0-1", "0:10GB/s", "0-1:fast", "0-1:1GB/s:5us:6", "0-1-2:1GB/s", "a-b:1GB/s", ",", "0-1:0GB/s"}) {
     EXPECT_FALSE(LinksText::read(bad, links)) << bad;
   }
+}
+
+TEST(OptionText, ARampIsThreeNumbersOrNothing) {
+  std::vector<std::int64_t> ramp;
+  ASSERT_TRUE(RampText::read("16, 8,300000000000", ramp));
+  EXPECT_EQ(RampText::print(ramp), "16,8,300000000000");
+  for (const char* bad : {"16", "16,8", "16,8,3,4", "16,8,x", ","}) {
+    EXPECT_FALSE(RampText::read(bad, ramp)) << bad;
+    EXPECT_EQ(ramp.size(), 3u) << bad;
+  }
+  ASSERT_TRUE(RampText::read("", ramp));
+  EXPECT_TRUE(ramp.empty());
 }
 
 TEST(OptionText, WhatIfFormsAreStrict) {
@@ -194,6 +242,7 @@ rc::Gen<double> bandwidth() {
 }
 
 RC_GTEST_PROP(OptionText, IntegersReturn, (int value)) { returns<IntegerText>(value); }
+RC_GTEST_PROP(OptionText, LongsReturn, (std::int64_t value)) { returns<LongText>(value); }
 RC_GTEST_PROP(OptionText, SeedsReturn, (std::uint64_t value)) { returns<SeedText>(value); }
 RC_GTEST_PROP(OptionText, SwitchesReturn, (bool value)) { returns<SwitchText>(value); }
 RC_GTEST_PROP(OptionText, NumbersReturn, ()) {

@@ -5,6 +5,7 @@
 
 #include "engine/config/explain.h"
 #include "engine/config/options.h"
+#include "tests/engine/config/config_support.h"
 
 namespace plumbline {
 namespace {
@@ -80,6 +81,14 @@ TEST(TomlSource, RefusesWrongTypesWithTheirPlace) {
         "[time]\nlink_bandwidth = 5", "[train]\ndata = 1979-05-27"}) {
     EXPECT_EQ(refusal(text).find("cfg.toml:2:"), 0u) << text;
   }
+}
+
+TEST(TomlSource, ARampMayBeNumbers) {
+  const LoadedConfig given = [] {
+    const TemporaryFile file("[schedule]\nrampup = [16, 8, 300000]\n");
+    return loaded({file.path()});
+  }();
+  EXPECT_EQ(given.config.schedule.rampup, (std::vector<std::int64_t>{16, 8, 300000}));
 }
 
 TEST(TomlSource, ItsOwnTextReadsBack) {
