@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/schedule/costs.h"
 #include "engine/schedule/schedule.h"
 
 namespace plumbline {
@@ -15,8 +16,12 @@ struct GeneratorArgs {
   int ranks = 1;         // pipeline size P
   int chunks = 1;        // stages a rank V; stages = P * V
   int microbatches = 1;  // M
-  int group_size = 0;    // microbatch group size G of the interleaved schedule; 0 means P
+  int group_size = 0;    // microbatch group size G of the interleaved schedules; 0 means P
   bool forward_only = false;
+  int slices = 1;  // parts a sequence is cut into (seq-1f1b); microbatches count whole sequences
+  // What the steps cost: read by the generators that search, ignored by those that follow a rule.
+  StageCosts costs;
+  ActivationModel activations;
 };
 
 struct Generator {

@@ -1,0 +1,179 @@
+// The printed formulas of the schedules that Megatron does not have, by the evaluator (which
+// evaluate_test.cc holds against recorded figures).
+#include <gtest/gtest.h>
+
+#include "engine/schedule/evaluate.h"
+#include "tests/engine/schedule/reference.h"
+
+namespace plumbline {
+namespace {
+
+struct Cost {
+  Nanoseconds f, i, w;
+  Nanoseconds b() const { return i + w; }
+};
+constexpr Cost kEven{1, 1, 1};
+const std::vector<Cost> kCosts = {kEven, {3, 4, 2}, {5, 2, 2}, {2, 5, 1}, {10, 12, 8}};
+
+Evaluation evaluation(const Schedule& schedule, const Cost& cost, Nanoseconds hop = 0) {
+  StageCosts costs;
+  costs.forward = {cost.f};
+  costs.input_grad = {cost.i};
+  costs.weight_grad = {cost.w};
+  costs.hop = hop;
+  return evaluate(schedule, costs).value();
+}
+Nanoseconds bubble(const Schedule& schedule, const Cost& cost) {
+  const Evaluation got = evaluation(schedule, cost);
+  return got.makespan - got.work;
+}
+Nanoseconds stage_bubble(const Schedule& schedule, const Cost& cost) {
+  const Evaluation got = evaluation(schedule, cost);
+  return got.stage_time - got.work;
+}
+std::vector<int> peaks(const Schedule& schedule) {
+  return evaluation(schedule, kEven).peak_until_weight_grad;
+}
+std::vector<int> peaks_early(const Schedule& schedule) {
+  return evaluation(schedule, kEven).peak_until_input_grad;
+}
+
+// A printed formula; a test that checks another one than is printed checks nothing.
+void expect_printed(const char* name, const std::string& bubble, const std::string& memory) {
+  EXPECT_EQ((*find_generator(name))->bubble, bubble) << name;
+  EXPECT_EQ((*find_generator(name))->memory, memory) << name;
+}
+
+template <typename Visit>
+void for_each_size(int chunks_max, Visit visit) {
+  for (int p = 1; p <= 6; ++p) {
+    for (int v = 1; v <= chunks_max; ++v) {
+      for (int m = 1; m <= 3 * p + 1; ++m) visit(p, v, m);
+    }
+  }
+}
+
+TEST(FormulasMore, EagerOneForwardOneBackward) {
+  expect_printed("eager-1f1b", "makespan: (P-1)(F+B) without latency", "min(M, 2(P-r)-1) on rank r");
+  for_each_size(1, [](int p, int, int m) {
+    const Schedule schedule = test::generate("eager-1f1b", {p, 1, m}).value();
+    for (const Cost& c : kCosts) EXPECT_EQ(bubble(schedule, c), (p - 1) * (c.f + c.b())) << p << " " << m;
+    for (int r = 0; r < p; ++r)
+      EXPECT_EQ(peaks(schedule)[static_cast<std::size_t>(r)], std::min(m, 2 * (p - r) - 1));
+    const Schedule plain = test::generate("1f1b", {p, 1, m}).value();
+    for (const Cost& c : kCosts)
+      EXPECT_LE(evaluation(schedule, c, 2).makespan, evaluation(plain, c, 2).makespan);
+  });
+  const Cost c{10, 12, 8};  // the published example
+  EXPECT_EQ(evaluation(test::generate("eager-1f1b", {4, 1, 8}).value(), c, 2).makespan, 342);
+  EXPECT_EQ(evaluation(test::generate("1f1b", {4, 1, 8}).value(), c, 2).makespan, 362);
+}
+
+TEST(FormulasMore, RoundsOfInterleaving) {
+  expect_printed("torch-interleaved", "makespan: (P-1)(F+B) for M >= P, F and B of one chunk",
+                 "min(M V, 2(P-r-1) + (V-1)G + 1) chunks on rank r, G = M / max(1, M div P)");
+  expect_printed("kimi-k2", "makespan: (P-1)(F+B) where P divides M, F and B of one chunk",
+                 "min(M V, 2(P-r-1) + (V-1)G + 2) chunks on rank r, G = M / max(1, M div P)");
+  int checked = 0;
+  for_each_size(4, [&](int p, int v, int m) {
+    const int rounds = std::max(1, m / p);
+    for (const char* name : {"torch-interleaved", "kimi-k2"}) {
+      const Result<Schedule> schedule = test::generate(name, {p, v, m});
+      ASSERT_EQ(schedule.has_value(), m % rounds == 0) << name << p << v << m;
+      if (!schedule) continue;
+      ++checked;
+      const bool kimi = std::string(name) == "kimi-k2";
+      if (kimi ? m % p == 0 : m >= p) {
+        for (const Cost& c : kCosts) {
+          EXPECT_EQ(bubble(*schedule, c), (p - 1) * (c.f + c.b()))
+              << name << " " << p << " " << v << " " << m;
+        }
+      }
+      for (int r = 0; r < p; ++r) {
+        const int ahead = 2 * (p - r - 1) + (v - 1) * (m / rounds) + (kimi ? 2 : 1);
+        EXPECT_EQ(peaks(*schedule)[static_cast<std::size_t>(r)], std::min(m * v, ahead))
+            << name << p << v << m;
+      }
+    }
+  });
+  EXPECT_GT(checked, 300);
+}
+
+TEST(FormulasMore, TorchInterleavedZeroBubble) {
+  expect_printed("torch-interleaved-zb", "makespan: (P-1)(F+I-W) for one chunk, W <= I, M >= 2P",
+                 "min(M V, P + (V-1)G) chunks on every rank, G = M / max(1, M div P)");
+  for_each_size(4, [](int p, int v, int m) {
+    const Result<Schedule> schedule = test::generate("torch-interleaved-zb", {p, v, m});
+    if (!schedule) return;
+    for (const Cost& c : kCosts) {
+      if (v == 1 && m >= 2 * p && c.w <= c.i)
+        EXPECT_EQ(bubble(*schedule, c), (p - 1) * (c.f + c.i - c.w)) << p << m;
+    }
+    const int group = m / std::max(1, m / p);
+    for (const int peak : peaks(*schedule))
+      EXPECT_EQ(peak, std::min(m * v, p + (v - 1) * group)) << p << v << m;
+  });
+}
+
+TEST(FormulasMore, BreadthFirst) {
+  for (const char* name : {"breadth-first", "torch-looped-bfs"}) {
+    expect_printed(name, "makespan: (P-1)(F+B) for M >= P, F and B of one chunk", "M V chunks on every rank");
+    for_each_size(4, [&](int p, int v, int m) {
+      const Schedule schedule = test::generate(name, {p, v, m}).value();
+      for (const Cost& c : kCosts) {
+        if (m >= p) EXPECT_EQ(bubble(schedule, c), (p - 1) * (c.f + c.b())) << name << p << v << m;
+      }
+      for (const int peak : peaks(schedule)) EXPECT_EQ(peak, m * v);
+    });
+  }
+}
+
+TEST(FormulasMore, GroupInterleaved) {
+  expect_printed("group-interleaved",
+                 "makespan: 2(P-1) + (P-G)(V-1) steps for F = I = W, G divides M, M >= 2G",
+                 "G(V-1) + P chunks on rank 0");
+  int checked = 0;
+  for (int p = 1; p <= 8; ++p) {
+    for (int v = 1; v <= 4; ++v) {
+      for (int g = (p + 1) / 2; g <= p; ++g) {
+        for (int m = 2 * g; m <= 4 * g; m += g) {
+          GeneratorArgs args{p, v, m, g};
+          const Schedule schedule = test::generate("group-interleaved", args).value();
+          ++checked;
+          EXPECT_EQ(bubble(schedule, kEven), 2 * (p - 1) + (p - g) * (v - 1))
+              << p << " " << v << " " << m << " " << g;
+          if (m * v >= g * (v - 1) + p) EXPECT_EQ(peaks(schedule)[0], g * (v - 1) + p) << p << v << m << g;
+        }
+      }
+    }
+  }
+  EXPECT_GT(checked, 200);
+}
+
+TEST(FormulasMore, HandMadeZeroBubble) {
+  expect_printed("zb-h1", "makespan: (P-1)(F+I-W) for W <= I, M >= 2P", "P on every rank, until W");
+  expect_printed("zb-h2", "stage time: (P-1)(F+I-2W), at least 0, for M >= 2P",
+                 "2P-1 on every rank, until W");
+  for (int p = 1; p <= 8; ++p) {
+    for (int m = 2 * p; m <= 4 * p; ++m) {
+      const Schedule h1 = test::generate("zb-h1", {p, 1, m}).value();
+      const Schedule h2 = test::generate("zb-h2", {p, 1, m}).value();
+      for (const Cost& c : kCosts) {
+        if (c.w > c.i) continue;
+        EXPECT_EQ(bubble(h1, c), (p - 1) * (c.f + c.i - c.w)) << p << " " << m;
+        EXPECT_EQ(stage_bubble(h2, c), std::max<Nanoseconds>(0, (p - 1) * (c.f + c.i - 2 * c.w)))
+            << p << " " << m << " " << c.f;
+      }
+      for (int r = 0; r < p; ++r) {
+        const std::size_t at = static_cast<std::size_t>(r);
+        EXPECT_EQ(peaks(h1)[at], p);
+        EXPECT_EQ(peaks(h2)[at], 2 * p - 1);
+        EXPECT_EQ(peaks_early(h1)[at], p - r);
+        EXPECT_EQ(peaks_early(h2)[at], 2 * (p - r) - 1);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plumbline
