@@ -15,7 +15,7 @@ namespace plumbline::verify {
 class StreamClocks {
  public:
   explicit StreamClocks(int streams)
-      : streams_(streams), width_(static_cast<std::size_t>(streams) + 1), rows_(width_ * width_) {}
+      : streams_(streams), width_(stride_for(streams)), rows_(width_ * (static_cast<std::size_t>(streams) + 1)) {}
 
   int streams() const { return streams_; }
   int host() const { return streams_; }
@@ -35,7 +35,10 @@ class StreamClocks {
   void join(int waiter, int stream) { join(waiter, row(stream)); }
   void join(int waiter, const std::uint32_t* row_of_clock) {
     std::uint32_t* own = &rows_[static_cast<std::size_t>(waiter) * width_];
-    for (std::size_t i = 0; i < width_; ++i) own[i] = own[i] < row_of_clock[i] ? row_of_clock[i] : own[i];
+    // A multiple of four columns, mostly eight: the compiler makes a few vector instructions of it.
+    for (std::size_t i = 0; i < width_; i += 4) {
+      for (std::size_t j = i; j < i + 4; ++j) own[j] = own[j] < row_of_clock[j] ? row_of_clock[j] : own[j];
+    }
   }
   // The waiter waits for one group, not for what its stream was given later. What the stream knew by then is
   // forgotten unless the group is its last work, so that the answer errs towards "not ordered".
@@ -62,6 +65,8 @@ class StreamClocks {
   std::uint32_t last_group() const { return last_group_; }
 
  private:
+  // Columns of a row: one a stream, the last group's, and unused ones up to a multiple of four.
+  static std::size_t stride_for(int streams) { return (static_cast<std::size_t>(streams) + 1 + 3) / 4 * 4; }
   std::uint32_t& at(int row, int column) {
     return rows_[static_cast<std::size_t>(row) * width_ + static_cast<std::size_t>(column)];
   }
