@@ -47,6 +47,7 @@ class Check {
 
   Result<Verdict> run() {
     verdict_.program = program_.name;
+    if (options_.makespan) set_durations(world_, options_.time);
     hosts();
     merge(verdict_.findings, check_coverage(world_, facts_of_));
     merge(verdict_.findings, check_agreement(world_, facts_of_));

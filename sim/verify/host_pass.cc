@@ -8,6 +8,7 @@
 #include "engine/base/hash.h"
 #include "sim/verify/coverage.h"
 #include "sim/verify/host_tables.h"
+#include "sim/verify/ordered_pass.h"
 
 namespace plumbline::verify {
 namespace {
@@ -326,28 +327,36 @@ class Walk {
 
 }  // namespace
 
-HostPass::HostPass(const CheckWorld& world) : tables_(std::make_unique<HostTables>(world)) {}
+HostPass::HostPass(const CheckWorld& world, Kind kind)
+    : kind_(kind),
+      tables_(std::make_unique<HostTables>(world)),
+      ordered_(std::make_unique<OrderedPass>(*tables_)) {}
 HostPass::~HostPass() = default;
 
 RangeFacts HostPass::run(std::size_t thread) {
+  RangeFacts facts;
+  if (kind_ != Kind::kAny || !ordered_->run(thread, facts)) facts = general(thread);
   const Program& program = *tables_->world->program;
-  int streams = static_cast<int>(program.streams.size());
+  const std::span<const Item> items = program.thread_items(thread);
+  facts.hash = hash64(items.data(), items.size() * sizeof(Item));
+  if (facts.memory.peak_item >= 0) {
+    facts.memory.peak_text = describe_item(program, static_cast<Rank>(thread),
+                                           program.items[static_cast<std::size_t>(facts.memory.peak_item)]);
+  }
+  return facts;
+}
+
+RangeFacts HostPass::general(std::size_t thread) {
+  int streams = std::max(static_cast<int>(tables_->world->program->streams.size()), 1);
   while (true) {
-    Walk walk(*tables_, thread, std::max(streams, 1));
+    Walk walk(*tables_, thread, streams);
     const bool done = walk.run();
     RangeFacts facts = std::move(walk.facts());
-    if (!done) {
-      streams = facts.streams;
-      continue;
+    if (done) {
+      facts.streams = streams;
+      return facts;
     }
-    facts.streams = std::max(streams, 1);
-    const std::span<const Item> items = program.thread_items(thread);
-    facts.hash = hash64(items.data(), items.size() * sizeof(Item));
-    if (facts.memory.peak_item >= 0) {
-      facts.memory.peak_text = describe_item(program, static_cast<Rank>(thread),
-                                             program.items[static_cast<std::size_t>(facts.memory.peak_item)]);
-    }
-    return facts;
+    streams = facts.streams;
   }
 }
 

@@ -45,10 +45,15 @@ struct RangeFacts {
 };
 
 struct HostTables;
+class OrderedPass;
 
 class HostPass {
  public:
-  explicit HostPass(const CheckWorld& world);
+  enum class Kind : std::uint8_t {
+    kAny,      // the ordered pass (ordered_pass.h) where it accepts the rank
+    kGeneral,  // for tests: always the general pass
+  };
+  explicit HostPass(const CheckWorld& world, Kind kind = Kind::kAny);
   ~HostPass();
   HostPass(const HostPass&) = delete;
   HostPass& operator=(const HostPass&) = delete;
@@ -57,7 +62,11 @@ class HostPass {
   RangeFacts run(std::size_t thread);
 
  private:
+  RangeFacts general(std::size_t thread);
+
+  Kind kind_;
   std::unique_ptr<HostTables> tables_;
+  std::unique_ptr<OrderedPass> ordered_;
 };
 
 }  // namespace plumbline::verify

@@ -16,6 +16,7 @@ Progress::Progress(const CheckWorld& world, const std::vector<const RangeFacts*>
     cursors_[t].item = world.program->threads[t].begin;
     cursors_[t].end = world.program->threads[t].end;
     cursors_[t].mixed = facts_of[t]->mixed_groups;
+    cursors_[t].port_offset = world.port_offset(t);
   }
   work_.reserve(world.threads());
 }
@@ -80,7 +81,7 @@ void Progress::advance(std::uint32_t thread, ColdConnect& cold) {
     if (cursor.active) {
       // The phase has just completed; most groups have one.
       if (kTimed && cursor.member != kNone32) members_[cursor.member].free_at = cursor.finish[1];
-      if (cursor.mixed && next_phase(thread, cursor)) {
+      if (cursor.mixed && next_phase(cursor)) {
         cursor.begin = cursor.finish;
         begin_phase<kTimed>(thread, cursor);
         if (cursor.pending > 0) return;
@@ -129,9 +130,9 @@ bool Progress::begin_group(std::uint32_t thread, Cursor& cursor, ColdConnect& co
   if (cursor.item >= cursor.stop && !enter(thread, cursor, cold)) return false;
   cursor.active = true;
   cursor.group_end = end;
-  cursor.phase = phase_of(world_->port(thread, item_ref(program.items[cursor.item])));
+  cursor.phase = phase_of(port_of(cursor, item_ref(program.items[cursor.item])));
   for (std::uint32_t i = cursor.item + 1; cursor.mixed && i < end; ++i) {
-    cursor.phase = std::min(cursor.phase, phase_of(world_->port(thread, item_ref(program.items[i]))));
+    cursor.phase = std::min(cursor.phase, phase_of(port_of(cursor, item_ref(program.items[i]))));
   }
   if constexpr (kTimed) {
     cursor.begin = timing_->group_begin(thread, last, cursor.host);
@@ -142,11 +143,11 @@ bool Progress::begin_group(std::uint32_t thread, Cursor& cursor, ColdConnect& co
 }
 
 // The group's next kernel: the lowest phase above the current one.
-bool Progress::next_phase(std::uint32_t thread, Cursor& cursor) const {
+bool Progress::next_phase(Cursor& cursor) const {
   const Program& program = *world_->program;
   std::uint64_t next = ~std::uint64_t{0};
   for (std::uint32_t i = cursor.item;; ++i) {
-    const std::uint64_t phase = phase_of(world_->port(thread, item_ref(program.items[i])));
+    const std::uint64_t phase = phase_of(port_of(cursor, item_ref(program.items[i])));
     if (phase > cursor.phase) next = std::min(next, phase);
     if ((item_flags(program.items[i]) & kMore) == 0) break;
   }
@@ -162,7 +163,7 @@ void Progress::begin_phase(std::uint32_t thread, Cursor& cursor) {
   if constexpr (kTimed) cursor.finish = cursor.begin;
   for (std::uint32_t i = cursor.item;; ++i) {
     const Item item = program.items[i];
-    const Port& port = world_->port(thread, item_ref(item));
+    const Port& port = port_of(cursor, item_ref(item));
     if ((!cursor.mixed || phase_of(port) == cursor.phase) && !port.dropped) {
       if constexpr (kTimed) {
         if (cursor.member == kNone32) {
@@ -204,7 +205,7 @@ void Progress::activate_p2p(std::uint32_t thread, Cursor& cursor, const Port& po
   mismatched_ = mismatched_ || link.label != label;
   Cursor& other = cursors_[port.peer];
   if constexpr (kTimed) {
-    const Nanoseconds duration = timing_->duration(port);
+    const Nanoseconds duration = port.duration;
     Lanes finish;
     for (std::size_t i = 0; i < kLanes; ++i) {
       finish[i] = std::max({cursor.begin[i], link.begin[i], link.free_at[i]}) + duration;
@@ -262,7 +263,7 @@ void Progress::complete_collective(std::uint32_t current, std::uint32_t number) 
     if constexpr (kTimed) raise(finish, members_[m].begin);
   }
   if constexpr (kTimed) {
-    for (Nanoseconds& time : finish) time += timing_->duration(model);
+    for (Nanoseconds& time : finish) time += model.duration;
   }
   ++communicator.index;
   communicator.arrivals = 0;

@@ -18,11 +18,12 @@
 namespace plumbline::verify {
 
 // Where a device stands.
-struct Cursor {
+struct alignas(64) Cursor {
   std::uint32_t item = 0;  // of a group in execution: its first item
   std::uint32_t end = 0;
   std::uint32_t group_end = 0;  // while active
   std::uint32_t stop = kNone32;
+  std::uint32_t port_offset = 0;   // CheckWorld::port_offset of the thread
   std::int32_t pending = 0;        // entries of the current phase that have not completed
   bool active = false;             // the group at `item` is in execution
   bool mixed = false;              // groups may be more than one kernel
@@ -33,7 +34,7 @@ struct Cursor {
 };
 
 // Messages of a link whose one end is active and waits. All belong to one group.
-struct LinkState {
+struct alignas(64) LinkState {
   std::uint64_t label = 0;
   Lanes begin{};
   Lanes free_at{};         // a link moves one message at a time
@@ -90,7 +91,10 @@ class Progress {
   void complete_collective(std::uint32_t current, std::uint32_t communicator);
   void next_collective(std::uint32_t thread, MemberState& member, std::uint32_t number);
   void next_message(std::uint32_t thread, LinkState& link, std::uint32_t number);
-  bool next_phase(std::uint32_t thread, Cursor& cursor) const;
+  bool next_phase(Cursor& cursor) const;
+  const Port& port_of(const Cursor& cursor, unsigned endpoint) const {
+    return world_->ports[cursor.port_offset + endpoint];
+  }
   void entry_done(std::uint32_t current, std::uint32_t thread);
   bool enter(std::uint32_t thread, Cursor& cursor, ColdConnect& cold);
 

@@ -15,7 +15,9 @@ namespace plumbline::verify {
 class StreamClocks {
  public:
   explicit StreamClocks(int streams)
-      : streams_(streams), width_(stride_for(streams)), rows_(width_ * (static_cast<std::size_t>(streams) + 1)) {}
+      : streams_(streams),
+        width_(stride_for(streams)),
+        rows_(width_ * (static_cast<std::size_t>(streams) + 1)) {}
 
   int streams() const { return streams_; }
   int host() const { return streams_; }

@@ -16,27 +16,28 @@ Timing::Timing(const CheckWorld& world, const TimeModel& model, int streams)
   const std::size_t cells = std::max<std::size_t>(world.threads() * program.kernels.size(), 1);
   durations_->kernels.reset(static_cast<Nanoseconds*>(std::calloc(cells, sizeof(Nanoseconds))));
   PL_ASSERT_MSG(durations_->kernels != nullptr, "out of memory");
+}
+
+void set_durations(CheckWorld& world, const TimeModel& model) {
   // A collective costs the same for all its members; computed once, by the first.
   std::map<std::pair<std::uint32_t, std::uint32_t>, Nanoseconds> collectives;
-  durations_->ports.resize(world.ports.size());
   for (std::size_t t = 0; t < world.threads(); ++t) {
     const LinkedProgram::Window& window = world.linked->windows[t];
     for (std::uint32_t i = 0; i < window.count; ++i) {
-      const Port& port = world.ports[window.base + i];
+      Port& port = world.ports[window.base + i];
       if (port.member == kNone32) continue;
-      const Endpoint& endpoint = program.endpoints[window.first + i];
-      Nanoseconds& duration = durations_->ports[window.base + i];
+      const Endpoint& endpoint = world.program->endpoints[window.first + i];
       if (is_p2p(port.kind)) {
         const Link& link = world.links[port.link];
-        duration = model.message(static_cast<Rank>(link.source), static_cast<Rank>(link.destination),
-                                 endpoint.bytes);
+        port.duration = model.message(static_cast<Rank>(link.source), static_cast<Rank>(link.destination),
+                                      endpoint.bytes);
         continue;
       }
       const auto [at, fresh] = collectives.try_emplace({port.communicator, port.key}, 0);
       if (fresh)
         at->second = model.collective(port.kind, world.linked->communicators[port.communicator].members,
                                       endpoint.bytes);
-      duration = at->second;
+      port.duration = at->second;
     }
   }
 }
@@ -86,32 +87,24 @@ void Timing::wait_handles(std::uint32_t thread, Item item, Lanes& host) {
   }
 }
 
-void Timing::group_end(std::uint32_t thread, std::uint32_t first, std::uint32_t end, const Lanes& finish,
-                       Lanes& host) {
+void Timing::keep_handles(std::uint32_t thread, std::uint32_t first, std::uint32_t end, const Lanes& finish) {
   const Program& program = *world_->program;
-  const Item last = program.items[end - 1];
-  const unsigned flags = item_flags(last);
-  tails_[stream_index(thread, item_stream(last))] = finish;
-  if ((flags & kComputeWaits) != 0) raise(tails_[stream_index(thread, kComputeStream)], finish);
-  if ((flags & kHandle) != 0) {
-    Kept& kept = kept_[thread];
-    const auto queue = static_cast<std::size_t>(item_queue(last));
-    if (queue == static_cast<std::size_t>(kSlotQueue)) {
-      for (std::uint32_t i = first; i < end; ++i) {
-        const Item item = program.items[i];
-        const Endpoint& endpoint = program.endpoints[item_ref(item)];
-        if (endpoint.kind != EndpointKind::kSend)
-          kept.slots[slot_key(endpoint.slot, item_microbatch(item))] = finish;
-      }
-    } else {
-      if (kept.queues.size() <= queue) {
-        kept.queues.resize(queue + 1);
-        kept.heads.resize(queue + 1);
-      }
-      kept.queues[queue].push_back(finish);
+  Kept& kept = kept_[thread];
+  const auto queue = static_cast<std::size_t>(item_queue(program.items[end - 1]));
+  if (queue == static_cast<std::size_t>(kSlotQueue)) {
+    for (std::uint32_t i = first; i < end; ++i) {
+      const Item item = program.items[i];
+      const Endpoint& endpoint = program.endpoints[item_ref(item)];
+      if (endpoint.kind != EndpointKind::kSend)
+        kept.slots[slot_key(endpoint.slot, item_microbatch(item))] = finish;
     }
+    return;
   }
-  if ((flags & kHostWaits) != 0) raise(host, finish);
+  if (kept.queues.size() <= queue) {
+    kept.queues.resize(queue + 1);
+    kept.heads.resize(queue + 1);
+  }
+  kept.queues[queue].push_back(finish);
 }
 
 Lanes Timing::end() const {

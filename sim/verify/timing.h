@@ -24,6 +24,9 @@ inline void raise(Lanes& value, const Lanes& to) {
   for (std::size_t i = 0; i < kLanes; ++i) value[i] = std::max(value[i], to[i]);
 }
 
+// Fills Port::duration.
+void set_durations(CheckWorld& world, const TimeModel& model);
+
 class Timing {
  public:
   Timing(const CheckWorld& world, const TimeModel& model, int streams);
@@ -46,10 +49,13 @@ class Timing {
     return begin;
   }
   void group_end(std::uint32_t thread, std::uint32_t first, std::uint32_t end, const Lanes& finish,
-                 Lanes& host);
-
-  Nanoseconds duration(const Port& port) const {
-    return durations_->ports[static_cast<std::size_t>(&port - world_->ports.data())];
+                 Lanes& host) {
+    const Item last = world_->program->items[end - 1];
+    const unsigned flags = item_flags(last);
+    tails_[stream_index(thread, item_stream(last))] = finish;
+    if ((flags & kComputeWaits) != 0) raise(tails_[stream_index(thread, kComputeStream)], finish);
+    if ((flags & kHandle) != 0) keep_handles(thread, first, end, finish);
+    if ((flags & kHostWaits) != 0) raise(host, finish);
   }
 
   // When everything enqueued so far is over on all threads; `hosts` by thread come in through raise().
@@ -60,7 +66,6 @@ class Timing {
     void operator()(void* memory) const { std::free(memory); }
   };
   struct Durations {
-    std::vector<Nanoseconds> ports;  // parallel to CheckWorld::ports
     // Thread by kernel, cost + 1, 0 when not asked yet. Mostly untouched, hence from calloc, which does not
     // touch it.
     std::unique_ptr<Nanoseconds[], FreeDeleter> kernels;
@@ -80,6 +85,7 @@ class Timing {
     if (cost == 0) cost = model_.kernel(static_cast<Rank>(thread), world_->program->kernels[kernel]) + 1;
     return cost - 1;
   }
+  void keep_handles(std::uint32_t thread, std::uint32_t first, std::uint32_t end, const Lanes& finish);
   void wait_handles(std::uint32_t thread, Item item, Lanes& host);
   void waited(std::uint32_t thread, Item item, const Lanes& until, Lanes& host);
   static std::uint64_t slot_key(unsigned slot_class, int microbatch) {

@@ -29,7 +29,8 @@ struct Port {
   std::uint32_t key = 0;  // equal keys: p2p with equal slot class and bytes, collectives with equal call
   std::uint32_t communicator = 0;
   EndpointKind kind = EndpointKind::kSend;
-  bool dropped = false;  // a collective without bytes does nothing (N60)
+  bool dropped = false;      // a collective without bytes does nothing (N60)
+  Nanoseconds duration = 0;  // of one message or collective once all ends are active; timing.h fills it in
 };
 
 struct Link {
@@ -51,6 +52,10 @@ struct CheckWorld {
   const Port& port(std::size_t thread, unsigned endpoint) const {
     const LinkedProgram::Window& window = linked->windows[thread];
     return ports[window.base + (endpoint - window.first)];
+  }
+  // Add an endpoint's row, modulo 2^32, for the index of its port.
+  std::uint32_t port_offset(std::size_t thread) const {
+    return linked->windows[thread].base - linked->windows[thread].first;
   }
   std::size_t communicator_size(std::uint32_t communicator) const {
     return member_base[communicator + 1] - member_base[communicator];
