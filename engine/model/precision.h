@@ -15,7 +15,8 @@ constexpr DType dtype_of(Precision precision) {
                                          : DType::kF32;
 }
 
-// `count` elements of type `type` (f16, bf16 or f32) to fp32 and back. Source and destination do not overlap.
+// `count` elements of type `type` (f16, bf16 or f32) to fp32 and back, as engine/runtime/half.h does one. Source
+// and destination do not overlap.
 void widen(const void* source, DType type, float* destination, std::size_t count);
 void narrow(const float* source, DType type, void* destination, std::size_t count);
 
@@ -25,5 +26,8 @@ void accumulate(const void* values, DType type, float* sums, std::size_t count);
 // Rounds fp32 values to the nearest value of `type`, in place.
 void round_to(DType type, float* values, std::size_t count);
 float round_to(DType type, float value);
+
+// For tests: the loops for any processor although this one has AVX2 and F16C. The bits are the same.
+void force_plain_precision(bool on);
 
 }  // namespace plumbline

@@ -1,5 +1,6 @@
-// The two 16-bit floating-point formats as bit patterns, for reductions outside LibTorch. Widening is exact;
-// narrowing rounds to nearest, ties to even, keeps infinities, and turns every NaN into a quiet one.
+// The two 16-bit floating-point formats as bit patterns, for reductions outside LibTorch. Widening is exact, and
+// makes an f16 NaN quiet as F16C does; narrowing rounds to nearest, ties to even, keeps infinities, and turns
+// every NaN into a quiet one.
 #pragma once
 
 #include <bit>
@@ -21,7 +22,10 @@ constexpr float f16_to_float(std::uint16_t bits) {
   const std::uint32_t sign = (bits & 0x8000u) << 16;
   const std::uint32_t exponent = (bits >> 10) & 0x1Fu;
   const std::uint32_t fraction = bits & 0x3FFu;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7F800000u | (fraction << 13));
+  if (exponent == 31) {
+    const std::uint32_t quiet = fraction == 0 ? 0u : 0x400000u;
+    return std::bit_cast<float>(sign | 0x7F800000u | quiet | (fraction << 13));
+  }
   if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
   // Subnormal: fraction * 2^-24, exact in a float.
   const float magnitude = static_cast<float>(fraction) * 0x1p-24f;

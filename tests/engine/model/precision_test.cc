@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -54,6 +56,34 @@ void compare(DType dtype) {
 
 TEST(Precision, HalfRoundsAsLibTorchDoes) { compare<c10::Half>(DType::kF16); }
 TEST(Precision, BFloat16RoundsAsLibTorchDoes) { compare<c10::BFloat16>(DType::kBF16); }
+
+// Every 16-bit pattern and NaNs with all kinds of payload, at any alignment.
+TEST(Precision, PlainAndVectorLoopsGiveTheSameBits) {
+  std::vector<float> values = interesting();
+  const CounterRng rng(8, "nan");
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(rng.bits(i)) | 0x7F800001u));
+  }
+  std::vector<std::uint16_t> patterns(0x10001);
+  for (std::size_t i = 0; i < patterns.size(); ++i) patterns[i] = static_cast<std::uint16_t>(i);
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    const auto run = [&](bool plain) {
+      force_plain_precision(plain);
+      std::vector<std::uint16_t> bits(values.size());
+      std::vector<float> wide(patterns.size()), rounded = values;
+      narrow(values.data(), type, bits.data(), values.size());
+      widen(patterns.data() + 1, type, wide.data() + 1, patterns.size() - 1);
+      round_to(type, rounded.data() + 2, rounded.size() - 2);
+      force_plain_precision(false);
+      return std::tuple(bits, std::move(wide), std::move(rounded));
+    };
+    const auto [bits, wide, rounded] = run(true);
+    const auto [fast_bits, fast_wide, fast_rounded] = run(false);
+    EXPECT_EQ(bits, fast_bits);
+    EXPECT_EQ(std::memcmp(wide.data(), fast_wide.data(), wide.size() * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(rounded.data(), fast_rounded.data(), rounded.size() * sizeof(float)), 0);
+  }
+}
 
 TEST(Precision, AccumulateAddsInFp32) {
   std::vector<std::uint16_t> halves(3000, 0x3c00);  // 1.0
