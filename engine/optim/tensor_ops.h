@@ -14,8 +14,9 @@
 
 namespace plumbline {
 
-// Multiplies every tensor (fp32) by inv_scale in place; true when some element was not finite before. Every
-// tensor is multiplied, also after one was found. With `norm` the squares of the results are added.
+// Multiplies every tensor by inv_scale in place; true when some element was not finite before. Every tensor is
+// multiplied, also after one was found. With `norm` the squares of the results are added. fp32 is fused; other
+// precisions take the plain loop and are rounded to their own.
 bool unscale_and_check(const std::vector<at::Tensor>& gradients, float inv_scale, ExactSum* norm = nullptr);
 
 // Copies this[i] into that[i], converting. `overflow` (if given) is set to 1 when a finite value became infinite
@@ -43,5 +44,8 @@ float clip_coefficient(double norm, double max_norm);
 void scale_gradients(const std::vector<at::Tensor>& gradients, float factor);
 
 std::int64_t count_zeros(const std::vector<at::Tensor>& gradients);
+
+// For tests: the plain loop for every tensor.
+void force_plain_tensor_ops(bool on);
 
 }  // namespace plumbline
