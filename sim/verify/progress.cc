@@ -70,6 +70,110 @@ void Progress::drain(ColdConnect& cold) {
   }
 }
 
+// False: the device waits, for its host or for the other ends.
+template <bool kTimed>
+[[gnu::always_inline]] inline bool Progress::begin_group(std::uint32_t thread, Cursor& cursor,
+                                                         ColdConnect& cold) {
+  const Program& program = *world_->program;
+  const std::uint32_t end = group_end(program, cursor.item);
+  const Item last = program.items[end - 1];
+  if ((item_flags(last) & skip_) != 0) {
+    cursor.item = end;
+    return true;
+  }
+  if (cursor.item >= cursor.stop && !enter(thread, cursor, cold)) return false;
+  cursor.active = true;
+  cursor.group_end = end;
+  cursor.phase = phase_of(port_of(cursor, item_ref(program.items[cursor.item])));
+  for (std::uint32_t i = cursor.item + 1; cursor.mixed && i < end; ++i) {
+    cursor.phase = std::min(cursor.phase, phase_of(port_of(cursor, item_ref(program.items[i]))));
+  }
+  if constexpr (kTimed) {
+    cursor.begin = timing_->group_begin(thread, last, cursor.host);
+    cursor.begin[0] = std::max(cursor.begin[0], cursor.last_group[0]);
+  }
+  begin_phase<kTimed>(thread, cursor);
+  return cursor.pending == 0;
+}
+
+// The group's next kernel: the lowest phase above the current one.
+bool Progress::next_phase(Cursor& cursor) const {
+  const Program& program = *world_->program;
+  std::uint64_t next = ~std::uint64_t{0};
+  for (std::uint32_t i = cursor.item;; ++i) {
+    const std::uint64_t phase = phase_of(port_of(cursor, item_ref(program.items[i])));
+    if (phase > cursor.phase) next = std::min(next, phase);
+    if ((item_flags(program.items[i]) & kMore) == 0) break;
+  }
+  if (next == ~std::uint64_t{0}) return false;
+  cursor.phase = next;
+  return true;
+}
+
+template <bool kTimed>
+[[gnu::always_inline]] inline void Progress::begin_phase(std::uint32_t thread, Cursor& cursor) {
+  const Program& program = *world_->program;
+  cursor.member = kNone32;
+  if constexpr (kTimed) cursor.finish = cursor.begin;
+  for (std::uint32_t i = cursor.item;; ++i) {
+    const Item item = program.items[i];
+    const Port& port = port_of(cursor, item_ref(item));
+    if ((!cursor.mixed || phase_of(port) == cursor.phase) && !port.dropped) {
+      if constexpr (kTimed) {
+        if (cursor.member == kNone32) {
+          cursor.begin[1] = std::max(cursor.begin[1], members_[port.member].free_at);
+          cursor.finish = cursor.begin;
+        }
+      }
+      cursor.member = port.member;
+      if (is_p2p(port.kind)) {
+        activate_p2p<kTimed>(thread, cursor, port, i);
+      } else {
+        activate_collective<kTimed>(thread, cursor, port, i);
+      }
+    }
+    if ((item_flags(item) & kMore) == 0) break;
+  }
+}
+
+[[gnu::always_inline]] inline void Progress::entry_done(std::uint32_t current, std::uint32_t thread) {
+  if (--cursors_[thread].pending == 0 && thread != current) work_.push_back(thread);
+}
+
+template <bool kTimed>
+[[gnu::always_inline]] inline void Progress::activate_p2p(std::uint32_t thread, Cursor& cursor,
+                                                          const Port& port, std::uint32_t item) {
+  LinkState& link = links_[port.link];
+  const std::int32_t side = port.kind == EndpointKind::kSend ? 1 : -1;
+  const std::uint64_t label = std::uint64_t{port.key} << 20 |
+                              static_cast<std::uint64_t>(item_microbatch(world_->program->items[item]));
+  if (link.count * side >= 0) {
+    if (link.count == 0) {
+      link.label = label;
+      link.item = item;
+      if constexpr (kTimed) link.begin = cursor.begin;
+    }
+    link.count += side;
+    ++cursor.pending;
+    return;
+  }
+  mismatched_ = mismatched_ || link.label != label;
+  Cursor& other = cursors_[port.peer];
+  if constexpr (kTimed) {
+    const Nanoseconds duration = port.duration;
+    Lanes finish;
+    for (std::size_t i = 0; i < kLanes; ++i) {
+      finish[i] = std::max({cursor.begin[i], link.begin[i], link.free_at[i]}) + duration;
+    }
+    link.free_at = finish;
+    raise(cursor.finish, finish);
+    raise(other.finish, finish);
+  }
+  link.count += side;
+  if (link.count != 0) next_message(port.peer, link, port.link);
+  entry_done(thread, port.peer);
+}
+
 // Walks a rank's items until its device must wait.
 template <bool kTimed>
 void Progress::advance(std::uint32_t thread, ColdConnect& cold) {
@@ -117,108 +221,6 @@ void Progress::advance(std::uint32_t thread, ColdConnect& cold) {
   }
 }
 
-// False: the device waits, for its host or for the other ends.
-template <bool kTimed>
-bool Progress::begin_group(std::uint32_t thread, Cursor& cursor, ColdConnect& cold) {
-  const Program& program = *world_->program;
-  const std::uint32_t end = group_end(program, cursor.item);
-  const Item last = program.items[end - 1];
-  if ((item_flags(last) & skip_) != 0) {
-    cursor.item = end;
-    return true;
-  }
-  if (cursor.item >= cursor.stop && !enter(thread, cursor, cold)) return false;
-  cursor.active = true;
-  cursor.group_end = end;
-  cursor.phase = phase_of(port_of(cursor, item_ref(program.items[cursor.item])));
-  for (std::uint32_t i = cursor.item + 1; cursor.mixed && i < end; ++i) {
-    cursor.phase = std::min(cursor.phase, phase_of(port_of(cursor, item_ref(program.items[i]))));
-  }
-  if constexpr (kTimed) {
-    cursor.begin = timing_->group_begin(thread, last, cursor.host);
-    cursor.begin[0] = std::max(cursor.begin[0], cursor.last_group[0]);
-  }
-  begin_phase<kTimed>(thread, cursor);
-  return cursor.pending == 0;
-}
-
-// The group's next kernel: the lowest phase above the current one.
-bool Progress::next_phase(Cursor& cursor) const {
-  const Program& program = *world_->program;
-  std::uint64_t next = ~std::uint64_t{0};
-  for (std::uint32_t i = cursor.item;; ++i) {
-    const std::uint64_t phase = phase_of(port_of(cursor, item_ref(program.items[i])));
-    if (phase > cursor.phase) next = std::min(next, phase);
-    if ((item_flags(program.items[i]) & kMore) == 0) break;
-  }
-  if (next == ~std::uint64_t{0}) return false;
-  cursor.phase = next;
-  return true;
-}
-
-template <bool kTimed>
-void Progress::begin_phase(std::uint32_t thread, Cursor& cursor) {
-  const Program& program = *world_->program;
-  cursor.member = kNone32;
-  if constexpr (kTimed) cursor.finish = cursor.begin;
-  for (std::uint32_t i = cursor.item;; ++i) {
-    const Item item = program.items[i];
-    const Port& port = port_of(cursor, item_ref(item));
-    if ((!cursor.mixed || phase_of(port) == cursor.phase) && !port.dropped) {
-      if constexpr (kTimed) {
-        if (cursor.member == kNone32) {
-          cursor.begin[1] = std::max(cursor.begin[1], members_[port.member].free_at);
-          cursor.finish = cursor.begin;
-        }
-      }
-      cursor.member = port.member;
-      if (is_p2p(port.kind)) {
-        activate_p2p<kTimed>(thread, cursor, port, i);
-      } else {
-        activate_collective<kTimed>(thread, cursor, port, i);
-      }
-    }
-    if ((item_flags(item) & kMore) == 0) break;
-  }
-}
-
-void Progress::entry_done(std::uint32_t current, std::uint32_t thread) {
-  if (--cursors_[thread].pending == 0 && thread != current) work_.push_back(thread);
-}
-
-template <bool kTimed>
-void Progress::activate_p2p(std::uint32_t thread, Cursor& cursor, const Port& port, std::uint32_t item) {
-  LinkState& link = links_[port.link];
-  const std::int32_t side = port.kind == EndpointKind::kSend ? 1 : -1;
-  const std::uint64_t label = std::uint64_t{port.key} << 20 |
-                              static_cast<std::uint64_t>(item_microbatch(world_->program->items[item]));
-  if (link.count * side >= 0) {
-    if (link.count == 0) {
-      link.label = label;
-      link.item = item;
-      if constexpr (kTimed) link.begin = cursor.begin;
-    }
-    link.count += side;
-    ++cursor.pending;
-    return;
-  }
-  mismatched_ = mismatched_ || link.label != label;
-  Cursor& other = cursors_[port.peer];
-  if constexpr (kTimed) {
-    const Nanoseconds duration = port.duration;
-    Lanes finish;
-    for (std::size_t i = 0; i < kLanes; ++i) {
-      finish[i] = std::max({cursor.begin[i], link.begin[i], link.free_at[i]}) + duration;
-    }
-    link.free_at = finish;
-    raise(cursor.finish, finish);
-    raise(other.finish, finish);
-  }
-  link.count += side;
-  if (link.count != 0) next_message(port.peer, link, port.link);
-  entry_done(thread, port.peer);
-}
-
 // The next message of the same link in the group that is active at `thread`.
 void Progress::next_message(std::uint32_t thread, LinkState& link, std::uint32_t number) {
   const EndpointKind kind = link.count > 0 ? EndpointKind::kSend : EndpointKind::kRecv;
@@ -232,8 +234,8 @@ void Progress::next_message(std::uint32_t thread, LinkState& link, std::uint32_t
 }
 
 template <bool kTimed>
-void Progress::activate_collective(std::uint32_t thread, Cursor& cursor, const Port& port,
-                                   std::uint32_t item) {
+[[gnu::noinline]] void Progress::activate_collective(std::uint32_t thread, Cursor& cursor, const Port& port,
+                                                     std::uint32_t item) {
   MemberState& member = members_[port.member];
   CommunicatorState& communicator = communicators_[port.communicator];
   if (member.active == member.done) {
