@@ -13,6 +13,7 @@
 #include "engine/program/lower.h"
 #include "engine/program/text.h"
 #include "engine/schedule/csv.h"
+#include "sim/scenario/examine.h"
 
 namespace plumbline::cli {
 namespace {
@@ -28,6 +29,7 @@ bool looks_like_actions(std::string_view text) {
 
 InputKind kind_of(const std::string& name, std::string_view text) {
   if (looks_like_program(text)) return InputKind::kProgram;
+  if (scenario_form(name, text) != ScenarioForm::kNone) return InputKind::kScenario;
   const bool csv = name.size() > 4 && name.compare(name.size() - 4, 4, ".csv") == 0;
   return csv || looks_like_actions(text) ? InputKind::kCsv : InputKind::kConfig;
 }
@@ -122,6 +124,39 @@ Status read_program(const std::string& text, const std::vector<std::string>& res
   return {};
 }
 
+Status read_scenarios(const std::string& text, const std::vector<std::string>& rest,
+                      const InputOptions& options, Purpose purpose, Input& input) {
+  Result<ValidConfig> valid = load_arguments(rest, purpose);
+  if (!valid) return tl::unexpected(valid.error());
+  input.config = std::move(valid->config);
+  Result<std::vector<Scenario>> all = parse_scenarios(text, input.name);
+  if (!all) return tl::unexpected(all.error());
+  if (!options.id.empty()) {
+    std::vector<std::string> ids;
+    for (Scenario& scenario : *all) {
+      ids.push_back(scenario.id);
+      if (scenario.id == options.id) input.scenarios.push_back(std::move(scenario));
+    }
+    if (input.scenarios.empty()) {
+      const std::string near = nearest(options.id, ids);
+      return fail(ErrorCode::kUsage,
+                  fmt::format("{} has no scenario '{}'{}", input.name, options.id,
+                              near.empty() ? "" : fmt::format("; did you mean '{}'?", near)));
+    }
+  } else {
+    input.scenarios = std::move(*all);
+  }
+  if (input.scenarios.size() > 1) {
+    if (purpose == Purpose::kCheck) return {};
+    return fail(ErrorCode::kUsage, fmt::format("{} holds {} scenarios; choose one with --id", input.name,
+                                               input.scenarios.size()));
+  }
+  Result<Program> program = scenario_program(input.scenarios.front());
+  if (!program) return tl::unexpected(program.error());
+  input.program = std::move(*program);
+  return {};
+}
+
 Status read_config(const std::vector<std::string>& arguments, const InputOptions& options, Purpose purpose,
                    Input& input) {
   Result<ValidConfig> valid = load_arguments(arguments, purpose);
@@ -138,6 +173,7 @@ std::shared_ptr<InputOptions> add_input_options(CLI::App& app) {
   auto options = std::make_shared<InputOptions>();
   app.add_flag("--fragment", options->fragment,
                "part of a step: computations that are not listed count as done");
+  app.add_option("--id", options->id, "of a file of scenarios, this one");
   app.add_flag("--pipeline-only", options->pipeline_only, "leave out gradient reduction and optimizer");
   return options;
 }
@@ -171,10 +207,15 @@ Result<Input> load_input(const ConfigArguments& arguments, const InputOptions& o
     case InputKind::kCsv:
       PL_TRY(read_csv(*text, rest, options, purpose, input));
       break;
+    case InputKind::kScenario:
+      PL_TRY(read_scenarios(*text, rest, options, purpose, input));
+      break;
     case InputKind::kConfig:
       if (input.name == "-") {
-        return fail(ErrorCode::kUnsupported,
-                    "standard input is neither a schedule CSV nor a Program; give a configuration as a file");
+        return fail(
+            ErrorCode::kUnsupported,
+            "standard input is neither a schedule CSV, a Program nor a scenario; give a configuration as a "
+            "file");
       }
       PL_TRY(read_config(all, options, purpose, input));
   }

@@ -1,5 +1,5 @@
-// What check, sim and show take as their subject: a configuration, a schedule's CSV, a Program text, or "-"
-// for either of the last two from standard input. Which one it is, is told by the content.
+// What check, sim, show and explain take as their subject: a configuration, a schedule's CSV, a Program text,
+// scenarios, or "-" for any but the first from standard input. Which one it is, is told by the content.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include "cli/common/options_binding.h"
 #include "engine/program/program.h"
 #include "engine/schedule/schedule.h"
+#include "sim/scenario/scenario.h"
 #include "sim/verdict.h"
 
 namespace plumbline::cli {
@@ -18,9 +19,10 @@ namespace plumbline::cli {
 struct InputOptions {
   bool fragment = false;       // computations that are not listed count as done
   bool pipeline_only = false;  // without gradient reduction and optimizer; always so for a CSV
+  std::string id;              // of a file of scenarios: this one
 };
 
-enum class InputKind : std::uint8_t { kConfig, kCsv, kProgram };
+enum class InputKind : std::uint8_t { kConfig, kCsv, kProgram, kScenario };
 
 struct Input {
   InputKind kind = InputKind::kConfig;
@@ -28,11 +30,14 @@ struct Input {
   RunConfig config;                // valid; of a Program it gives times, limits and simulator settings
   std::vector<Finding> structure;  // what is wrong with the schedule itself; then there is no program
   std::optional<Program> program;
+  // kScenario: those of the file, or the one chosen by id. `program` is there when it is one.
+  std::vector<Scenario> scenarios;
 };
 
-// --fragment and --pipeline-only.
+// --fragment, --pipeline-only and --id.
 std::shared_ptr<InputOptions> add_input_options(CLI::App& app);
 
+// Only a check takes more than one scenario.
 Result<Input> load_input(const ConfigArguments& arguments, const InputOptions& options, Purpose purpose);
 
 // The text of a file, or of standard input for "-".

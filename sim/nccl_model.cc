@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/text.h"
+
 namespace plumbline {
 namespace {
 
@@ -37,6 +39,52 @@ std::string NcclModel::name() const {
   if (connect == Connect::kCold) name += "+cold";
   if (launch_blocking) name += "+launch_blocking";
   return name;
+}
+
+Result<NcclModel> model_named(std::string_view name) {
+  const auto bad = [&] {
+    return fail(ErrorCode::kUsage,
+                fmt::format("'{}' is no mode; a mode is rendezvous, eager_SIZE (eager_2MiB) or always_eager, "
+                            "then +strict, +cold, +launch_blocking as wanted",
+                            name));
+  };
+  NcclModel model;
+  bool first = true;
+  for (const std::string_view part : split(name, '+')) {
+    if (first && part.substr(0, 6) == "eager_") {
+      const Result<Bytes> size = parse_bytes(part.substr(6));
+      if (!size) return bad();
+      model.send = SendCompletion::kEager;
+      model.eager_bytes = *size;
+    } else if (first && part == "always_eager") {
+      model.send = SendCompletion::kAlwaysEager;
+    } else if (first ? part != "rendezvous" : false) {
+      return bad();
+    } else if (!first && part == "strict" && model.cross == CrossComm::kFree) {
+      model.cross = CrossComm::kStrict;
+    } else if (!first && part == "cold" && model.connect == Connect::kWarm) {
+      model.connect = Connect::kCold;
+    } else if (!first && part == "launch_blocking" && !model.launch_blocking) {
+      model.launch_blocking = true;
+    } else if (!first) {
+      return bad();
+    }
+    first = false;
+  }
+  return model;
+}
+
+const std::vector<NcclModel>& reference_models() {
+  static const std::vector<NcclModel> kModels = [] {
+    std::vector<NcclModel> models;
+    for (const char* name :
+         {"rendezvous", "eager_2MiB", "eager_64MiB", "rendezvous+strict", "eager_64MiB+strict",
+          "rendezvous+cold", "eager_64MiB+cold", "rendezvous+launch_blocking"}) {
+      models.push_back(model_named(name).value());
+    }
+    return models;
+  }();
+  return kModels;
 }
 
 NcclModel model_of(const SimConfig& config) {

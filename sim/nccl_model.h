@@ -5,7 +5,10 @@
 #pragma once
 
 #include <string>
+#include <string_view>
+#include <vector>
 
+#include "engine/base/result.h"
 #include "engine/base/units.h"
 #include "engine/config/run_config.h"
 
@@ -21,6 +24,12 @@ struct NcclModel {
   std::string name() const;  // "rendezvous+strict+cold", as in the oracle's mode names
   bool operator==(const NcclModel&) const = default;
 };
+
+// Inverse of NcclModel::name(). The parts after the first may come in any order.
+Result<NcclModel> model_named(std::string_view name);
+// The eight modes in which reference models are compared: "rendezvous", "eager_2MiB", "eager_64MiB" and their
+// combinations with strict, cold and launch_blocking.
+const std::vector<NcclModel>& reference_models();
 
 NcclModel model_of(const SimConfig& config);
 NcclModel certification_model();  // rendezvous, strict, cold, all at once

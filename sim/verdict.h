@@ -50,6 +50,7 @@ struct Finding {
   FindingKind kind = FindingKind::kDeadlock;
   std::vector<OperationRef> operations;  // the operations it is about, the culprit first
   std::string why;                       // one or two sentences
+  std::string code;                      // the ncclResult_t that a call returns, where one does; else empty
   std::vector<WaitEdge>
       cycle;  // deadlock with a cycle: edge i ends where edge i+1 starts, the last closes it
   std::vector<WaitEdge> waits;  // deadlock: the whole wait-for graph, the cycle's edges included

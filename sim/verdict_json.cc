@@ -49,6 +49,7 @@ void write(JsonWriter& out, const std::vector<Finding>& findings) {
   out.key("findings").begin_array();
   for (const Finding& finding : findings) {
     out.begin_object().field("kind", finding_kind_name(finding.kind)).field("why", finding.why);
+    if (!finding.code.empty()) out.field("code", finding.code);
     out.key("operations").begin_array();
     for (const OperationRef& operation : finding.operations) write(out, operation);
     out.end_array();
@@ -159,6 +160,7 @@ std::vector<Finding> read_findings(Reader& reader, const Json& list) {
     }
     if (!known) reader.complain("unknown kind", kind);
     finding.why = reader.text(json, "why");
+    if (json.is_object() && json.contains("code")) finding.code = reader.text(json, "code");
     for (const Json& operation : reader.list(json, "operations")) {
       finding.operations.push_back(read_operation(reader, operation));
     }

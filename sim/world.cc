@@ -234,6 +234,7 @@ Result<Issued> World::group(const GroupCall& call) {
   if (count == 0) return Issued{};
   if (options_.model.connect == Connect::kCold) {
     threads_[call.thread].held = {first, count, call.first_item, call.stream, call.after_compute, 0, 0};
+    threads_[call.thread].connecting = call.first_item;
     if (connect_next(call.thread)) {
       Held& held = threads_[call.thread].held;
       held.connect = graph_.add(NodeKind::kConnect, call.thread, call.first_item);
@@ -323,16 +324,19 @@ void World::finish_connections() {
   }
   for (const ConnectFault& fault : connections_.take_faults()) {
     const Communicator& communicator = linked_->communicators[static_cast<std::size_t>(fault.communicator)];
-    const OperationRef own = log_.operation(fault.thread, threads_[fault.thread].held.item);
+    const OperationRef own = log_.operation(fault.thread, threads_[fault.thread].connecting);
     const Rank peer = communicator.members[static_cast<std::size_t>(fault.peer)];
-    log_.add(
-        FindingKind::kCrossWired, {own},
-        fmt::format(
-            "ranks {} and {} set up their first connection of communicator {} with calls that are not each "
-            "other's mirror image{}",
-            own.rank, peer, communicator.name,
-            fault.truncated ? "; the messages differ in length (\"Message truncated\", internal error)"
-                            : ""));
+    Finding finding;
+    finding.kind = FindingKind::kCrossWired;
+    finding.operations = {own};
+    finding.why = fmt::format(
+        "ranks {} and {} set up their first connection of communicator {} with calls that are not each "
+        "other's "
+        "mirror image{}",
+        own.rank, peer, communicator.name,
+        fault.truncated ? "; the messages differ in length (\"Message truncated\", internal error)" : "");
+    if (fault.truncated) finding.code = "ncclInternalError";
+    log_.add(std::move(finding));
   }
 }
 

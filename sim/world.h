@@ -103,6 +103,7 @@ class World final : public Backend, private SlotStore {
     NodeId last_group = 0;
     std::vector<double> values;
     Held held;
+    std::uint32_t connecting = 0;  // the group whose connections were set up last
     std::vector<EventRow> events;
     std::vector<MemoryPoint> memory;
     Bytes noted = -1;

@@ -4,20 +4,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/config/toml.h"
 #include "engine/config/toml_ascii.h"
-
-// Header-only keeps the system's shared library, built with exceptions, out of the link; this is the one file
-// to pay for it.
-#define TOML_HEADER_ONLY 1
-#define TOML_EXCEPTIONS 0
-// toml++ 3.3 asserts that a table header begins like a key before it checks so, and "[=]" ends the process in
-// a debug build; with NDEBUG the condition becomes an assumption, undefined behaviour under Clang. Without
-// either, the check that follows reports the error as it should.
-#define TOML_ASSERT(condition) static_assert(true)
-#pragma push_macro("NDEBUG")
-#undef NDEBUG
-#include <toml++/toml.h>
-#pragma pop_macro("NDEBUG")
 
 namespace plumbline {
 namespace {

@@ -1,0 +1,29 @@
+// From an input to its verdicts, for the commands that judge: one for a configuration, schedule or Program, one
+// for each scenario of a file.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/input.h"
+#include "reports/verdict_ci.h"
+#include "sim/nccl_model.h"
+#include "sim/verdict.h"
+
+namespace plumbline::cli {
+
+// Of --modes: names joined by commas, "all" for the reference models, empty for what a check does by default.
+Result<std::vector<NcclModel>> modes_from(const std::string& text);
+
+struct Judged {
+  Verdict verdict;
+  SubjectPlace place;
+  const Scenario* scenario = nullptr;  // of the input; null for everything else
+};
+
+// Scenarios are examined by simulation in the given modes, by default those of certification and of a run. All
+// else is proved by the checker; given modes then replace the two that it decides. In the order of the input.
+Result<std::vector<Judged>> judge(const Input& input, const std::vector<NcclModel>& modes,
+                                  Bytes memory_limit);
+
+}  // namespace plumbline::cli

@@ -1,0 +1,18 @@
+// What a Program amounts to in one mode, by simulation: whether it completes, and what its communication does
+// wrong. Findings about buffers are left to the checker (sim/verify), which needs no mode for them.
+#pragma once
+
+#include "engine/program/link.h"
+#include "engine/runtime/time_model.h"
+#include "sim/nccl_model.h"
+#include "sim/verdict.h"
+
+namespace plumbline {
+
+// Both arms of decisions are walked; the makespan is that of the arm without overflow.
+Result<ModeVerdict> examine_mode(const LinkedProgram& linked, const NcclModel& model, const TimeModel& time);
+
+// Deadlocks, matching, collectives, connections and error codes.
+bool about_communication(FindingKind kind);
+
+}  // namespace plumbline

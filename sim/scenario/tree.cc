@@ -1,0 +1,358 @@
+#include "sim/scenario/tree.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/base/text.h"
+
+namespace plumbline::scenario {
+namespace {
+
+// The way from the root to a value, kept on the stack of the reading functions.
+struct Path {
+  const Path* parent = nullptr;
+  std::string_view key;
+  std::size_t index = 0;
+
+  std::string text() const {
+    if (parent == nullptr) return {};
+    std::string out = parent->text();
+    if (key.empty()) return out + fmt::format("[{}]", index);
+    if (!out.empty()) out += '.';
+    return out.append(key);
+  }
+};
+
+std::string_view type_of(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "a list";
+    case Json::value_t::string:
+      return "a text";
+    case Json::value_t::boolean:
+      return "true or false";
+    default:
+      return "a number";
+  }
+}
+
+class Reader {
+ public:
+  explicit Reader(const Source& source) : source_(source) {}
+
+  Result<Scenario> run(const Json& root) {
+    const Path path;
+    PL_TRY(keys(root, path,
+                {"id", "source", "class", "note", "communicators", "threads", "model_options", "verdict"}));
+    PL_TRY(text(root, path, "id", true, out_.id));
+    if (out_.id.empty()) return bad(path, "an id is a text of at least one character");
+    PL_TRY(text(root, path, "source", false, out_.source));
+    PL_TRY(text(root, path, "class", false, out_.category));
+    PL_TRY(text(root, path, "note", false, out_.note));
+    PL_TRY(communicators(root, path));
+    PL_TRY(options(root, path));
+    PL_TRY(expected(root, path));
+    PL_TRY(threads(root, path));
+    out_.line = source_.line;
+    return std::move(out_);
+  }
+
+ private:
+  tl::unexpected<Error> bad(const Path& path, const std::string& message) const {
+    const std::string place = path.text();
+    return fail(ErrorCode::kParse, place.empty() ? message : place + ": " + message, source_.where(place));
+  }
+
+  // An object with no other keys than these.
+  Status keys(const Json& value, const Path& path, const std::vector<std::string>& allowed) const {
+    if (!value.is_object()) return bad(path, fmt::format("is {}; an object was expected", type_of(value)));
+    for (const auto& [key, member] : value.items()) {
+      if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
+      const std::string near = nearest(key, allowed);
+      return bad({&path, key},
+                 fmt::format("is not known here; {}",
+                             near.empty() ? fmt::format("known are {}", fmt::join(allowed, ", "))
+                                          : fmt::format("did you mean '{}'?", near)));
+    }
+    return {};
+  }
+
+  Result<const Json*> member(const Json& object, const Path& path, std::string_view key) const {
+    const auto found = object.find(std::string(key));
+    if (found == object.end()) return bad(path, fmt::format("lacks '{}'", key));
+    return &*found;
+  }
+
+  // A text; null counts as absent where the text is not needed.
+  Status text(const Json& object, const Path& path, std::string_view key, bool needed,
+              std::string& out) const {
+    const auto found = object.find(std::string(key));
+    if (found == object.end() || (found->is_null() && !needed))
+      return needed ? Status(bad(path, fmt::format("lacks '{}'", key))) : Status();
+    if (!found->is_string())
+      return bad({&path, key}, fmt::format("is {}; a text was expected", type_of(*found)));
+    out = found->get<std::string>();
+    return {};
+  }
+
+  Status name(const Json& object, const Path& path, std::string_view key, std::string& out) const {
+    PL_TRY(text(object, path, key, true, out));
+    if (out.empty()) return bad({&path, key}, "is empty; a name has at least one character");
+    return {};
+  }
+
+  template <typename T>
+  Status number(const Json& value, const Path& path, std::int64_t least, std::int64_t most, T& out) const {
+    if (!value.is_number_integer())
+      return bad(path, fmt::format("is {}; a whole number was expected", type_of(value)));
+    const bool too_large =
+        value.is_number_unsigned() && value.get<std::uint64_t>() > (std::uint64_t{1} << 62);
+    if (too_large || value.get<std::int64_t>() < least || value.get<std::int64_t>() > most)
+      return bad(path, fmt::format("{} is not from {} to {}", value.dump(), least, most));
+    out = static_cast<T>(value.get<std::int64_t>());
+    return {};
+  }
+
+  Status rank(const Json& value, const Path& path, Rank& out) const {
+    return number(value, path, 0, kMostScenarioRanks - 1, out);
+  }
+
+  Status ranks(const Json& value, const Path& path, std::vector<Rank>& out) const {
+    if (!value.is_array() || value.empty())
+      return bad(path, fmt::format("is {}; a list of ranks was expected",
+                                   value.is_array() ? "empty" : type_of(value)));
+    std::set<Rank> seen;
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      const Path at{&path, {}, i};
+      Rank member = 0;
+      PL_TRY(rank(value[i], at, member));
+      if (!seen.insert(member).second) return bad(at, fmt::format("names rank {} a second time", member));
+      out.push_back(member);
+    }
+    return {};
+  }
+
+  Status communicators(const Json& root, const Path& path) {
+    const Result<const Json*> all = member(root, path, "communicators");
+    if (!all) return tl::unexpected(all.error());
+    const Path at{&path, "communicators"};
+    if (!(*all)->is_object())
+      return bad(at, fmt::format("is {}; an object from name to ranks was expected", type_of(**all)));
+    for (const auto& [name, members] : (*all)->items()) {
+      const Path one{&at, name};
+      if (name.empty()) return bad(at, "a communicator's name has at least one character");
+      PL_TRY(ranks(members, one, out_.communicators[name]));
+    }
+    return {};
+  }
+
+  Status flag(const Json& object, const Path& path, const char* key, bool& out) const {
+    const auto found = object.find(key);
+    if (found == object.end()) return {};
+    if (!found->is_boolean())
+      return bad({&path, key}, fmt::format("is {}; true or false was expected", type_of(*found)));
+    out = found->get<bool>();
+    return {};
+  }
+
+  Status options(const Json& root, const Path& path) {
+    const auto found = root.find("model_options");
+    if (found == root.end()) return {};
+    const Path at{&path, "model_options"};
+    PL_TRY(keys(*found, at, {"launch_blocking", "max_ops_per_kernel", "plan_restarts_rounds"}));
+    PL_TRY(flag(*found, at, "launch_blocking", out_.options.launch_blocking));
+    PL_TRY(flag(*found, at, "plan_restarts_rounds", out_.options.plan_restarts_rounds));
+    const auto most = found->find("max_ops_per_kernel");
+    if (most == found->end()) return {};
+    return number(*most, {&at, "max_ops_per_kernel"}, 1, 1 << 20, out_.options.max_ops_per_kernel);
+  }
+
+  Status expected(const Json& root, const Path& path) {
+    const auto found = root.find("verdict");
+    if (found == root.end()) return {};
+    const Path at{&path, "verdict"};
+    if (!found->is_object())
+      return bad(at, fmt::format("is {}; an object from mode to value was expected", type_of(*found)));
+    for (const auto& [mode, value] : found->items()) {
+      if (!value.is_string())
+        return bad({&at, mode}, fmt::format("is {}; a text was expected", type_of(value)));
+      out_.expected[mode] = value.get<std::string>();
+    }
+    return {};
+  }
+
+  Status threads(const Json& root, const Path& path) {
+    const Result<const Json*> all = member(root, path, "threads");
+    if (!all) return tl::unexpected(all.error());
+    const Path at{&path, "threads"};
+    if (!(*all)->is_array() || (*all)->empty())
+      return bad(at, (*all)->is_array()
+                         ? "is empty; at least one thread was expected"
+                         : fmt::format("is {}; a list of threads was expected", type_of(**all)));
+    for (std::size_t i = 0; i < (*all)->size(); ++i) PL_TRY(thread((**all)[i], {&at, {}, i}));
+    return {};
+  }
+
+  Status thread(const Json& value, const Path& path) {
+    PL_TRY(keys(value, path, {"rank", "host_ops"}));
+    ScenarioThread& out = out_.threads.emplace_back();
+    const Result<const Json*> rank = member(value, path, "rank");
+    if (!rank) return tl::unexpected(rank.error());
+    PL_TRY(this->rank(**rank, {&path, "rank"}, out.rank));
+    const Result<const Json*> ops = member(value, path, "host_ops");
+    if (!ops) return tl::unexpected(ops.error());
+    const Path at{&path, "host_ops"};
+    if (!(*ops)->is_array()) return bad(at, fmt::format("is {}; a list was expected", type_of(**ops)));
+    for (std::size_t i = 0; i < (*ops)->size(); ++i) {
+      PL_TRY(host_op((**ops)[i], {&at, {}, i}, out.rank, out.host_ops.emplace_back()));
+    }
+    return {};
+  }
+
+  Status host_op(const Json& value, const Path& path, Rank rank, HostOp& out) const {
+    if (!value.is_object()) return bad(path, fmt::format("is {}; an object was expected", type_of(value)));
+    std::string what;
+    PL_TRY(name(value, path, "host", what));
+    std::vector<std::string> known;
+    for (int kind = 0; kind < kHostOpKinds; ++kind)
+      known.emplace_back(host_op_name(static_cast<HostOpKind>(kind)));
+    const auto at = std::find(known.begin(), known.end(), what);
+    if (at == known.end())
+      return bad({&path, "host"},
+                 fmt::format("'{}' is no host operation ({})", what, fmt::join(known, ", ")));
+    out.kind = static_cast<HostOpKind>(at - known.begin());
+    switch (out.kind) {
+      case HostOpKind::kGroup:
+        return group(value, path, rank, out);
+      case HostOpKind::kLaunch:
+      case HostOpKind::kSyncStream:
+        PL_TRY(keys(value, path, {"host", "stream"}));
+        return name(value, path, "stream", out.stream);
+      case HostOpKind::kRecord:
+      case HostOpKind::kWait:
+        PL_TRY(keys(value, path, {"host", "stream", "event"}));
+        PL_TRY(name(value, path, "stream", out.stream));
+        return name(value, path, "event", out.event);
+      case HostOpKind::kSyncEvent:
+        PL_TRY(keys(value, path, {"host", "event"}));
+        return name(value, path, "event", out.event);
+      case HostOpKind::kSyncDevice:
+        return keys(value, path, {"host"});
+      case HostOpKind::kCommInit:
+        return comm_init(value, path, rank, out);
+    }
+    return {};
+  }
+
+  Status comm_init(const Json& value, const Path& path, Rank rank, HostOp& out) const {
+    PL_TRY(keys(value, path, {"host", "comm", "ranks"}));
+    PL_TRY(name(value, path, "comm", out.communicator));
+    const Result<const Json*> members = member(value, path, "ranks");
+    if (!members) return tl::unexpected(members.error());
+    const Path at{&path, "ranks"};
+    PL_TRY(ranks(**members, at, out.ranks));
+    if (std::find(out.ranks.begin(), out.ranks.end(), rank) == out.ranks.end())
+      return bad(at, fmt::format("does not hold rank {}, which makes the call", rank));
+    return {};
+  }
+
+  Status group(const Json& value, const Path& path, Rank rank, HostOp& out) const {
+    PL_TRY(keys(value, path, {"host", "stream", "ops"}));
+    PL_TRY(name(value, path, "stream", out.stream));
+    const Result<const Json*> ops = member(value, path, "ops");
+    if (!ops) return tl::unexpected(ops.error());
+    const Path at{&path, "ops"};
+    if (!(*ops)->is_array() || (*ops)->empty())
+      return bad(at, (*ops)->is_array() ? "is empty; a group holds at least one call"
+                                        : fmt::format("is {}; a list of calls was expected", type_of(**ops)));
+    for (std::size_t i = 0; i < (*ops)->size(); ++i) {
+      PL_TRY(call((**ops)[i], {&at, {}, i}, rank, out.ops.emplace_back()));
+    }
+    return {};
+  }
+
+  Status call(const Json& value, const Path& path, Rank rank, ScenarioOp& out) const {
+    if (!value.is_object()) return bad(path, fmt::format("is {}; an object was expected", type_of(value)));
+    std::string what;
+    PL_TRY(name(value, path, "op", what));
+    std::vector<std::string> known;
+    for (int kind = 0; kind < kScenarioOpKinds; ++kind)
+      known.emplace_back(scenario_op_name(static_cast<ScenarioOpKind>(kind)));
+    const auto at = std::find(known.begin(), known.end(), what);
+    if (at == known.end())
+      return bad({&path, "op"}, fmt::format("'{}' is no operation ({})", what, fmt::join(known, ", ")));
+    out.kind = static_cast<ScenarioOpKind>(at - known.begin());
+    const bool p2p = out.kind == ScenarioOpKind::kSend || out.kind == ScenarioOpKind::kRecv;
+    const bool rooted = out.kind == ScenarioOpKind::kReduce || out.kind == ScenarioOpKind::kBroadcast;
+    std::vector<std::string> allowed{"op", "comm", "bytes"};
+    if (p2p) allowed.insert(allowed.end(), {"peer", "label"});
+    if (rooted) allowed.emplace_back("root");
+    PL_TRY(keys(value, path, allowed));
+    PL_TRY(name(value, path, "comm", out.communicator));
+    const Result<const Json*> bytes = member(value, path, "bytes");
+    if (!bytes) return tl::unexpected(bytes.error());
+    PL_TRY(number(**bytes, {&path, "bytes"}, 0, kMostScenarioBytes, out.bytes));
+    if (p2p) {
+      std::string label;
+      PL_TRY(text(value, path, "label", false, label));
+      const auto given = value.find("label");
+      if (given != value.end() && !given->is_null()) out.label = std::move(label);
+    }
+    return members(value, path, rank, p2p ? "peer" : rooted ? "root" : "", out);
+  }
+
+  // The caller and its peer or root are members of the communicator.
+  Status members(const Json& value, const Path& path, Rank rank, std::string_view key,
+                 ScenarioOp& out) const {
+    const Path comm{&path, "comm"};
+    const auto found = out_.communicators.find(out.communicator);
+    if (found == out_.communicators.end()) {
+      std::vector<std::string> known;
+      for (const auto& [name, ranks] : out_.communicators) known.push_back(name);
+      const std::string near = nearest(out.communicator, known);
+      return bad(comm, fmt::format("no communicator is named '{}'{}", out.communicator,
+                                   near.empty() ? "; list it under communicators"
+                                                : fmt::format("; did you mean '{}'?", near)));
+    }
+    const auto holds = [&](Rank r) {
+      return std::find(found->second.begin(), found->second.end(), r) != found->second.end();
+    };
+    if (!holds(rank))
+      return bad(comm, fmt::format("communicator {} does not hold rank {}, which makes the call",
+                                   out.communicator, rank));
+    if (key.empty()) return {};
+    const Result<const Json*> other = member(value, path, key);
+    if (!other) return tl::unexpected(other.error());
+    const Path at{&path, key};
+    PL_TRY(this->rank(**other, at, out.peer));
+    if (!holds(out.peer))
+      return bad(at, fmt::format("communicator {} does not hold rank {}", out.communicator, out.peer));
+    return {};
+  }
+
+  const Source& source_;
+  Scenario out_;
+};
+
+}  // namespace
+
+Where Source::where(std::string path) const {
+  while (true) {
+    const auto found = places.find(path);
+    if (found != places.end()) return found->second;
+    const std::size_t cut = path.find_last_of(".[");
+    if (path.empty() || cut == std::string::npos) return {file, line, 0};
+    path.resize(cut);
+  }
+}
+
+Result<Scenario> scenario_of(const Json& tree, const Source& source) { return Reader(source).run(tree); }
+
+}  // namespace plumbline::scenario

@@ -1,0 +1,238 @@
+#include "sim/scenario/words.h"
+
+#include <array>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "engine/base/text.h"
+
+namespace plumbline::scenario {
+namespace {
+
+bool blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
+bool mark(char c) { return c == ':' || c == ';'; }
+
+struct Word {
+  std::string text;
+  bool quoted = false;
+  bool is(std::string_view other) const { return !quoted && text == other; }
+};
+
+Result<std::vector<Word>> words_of(std::string_view text) {
+  std::vector<Word> words;
+  std::size_t at = 0;
+  while (true) {
+    while (at < text.size() && blank(text[at])) ++at;
+    if (at == text.size()) return words;
+    Word& word = words.emplace_back();
+    if (mark(text[at])) {
+      word.text = text[at++];
+    } else if (text[at] != '"') {
+      while (at < text.size() && !blank(text[at]) && !mark(text[at]) && text[at] != '"')
+        word.text += text[at++];
+    } else {
+      word.quoted = true;
+      for (++at; at < text.size() && text[at] != '"'; ++at) {
+        if (text[at] == '\\' && at + 1 < text.size() && (text[at + 1] == '"' || text[at + 1] == '\\')) ++at;
+        word.text += text[at];
+      }
+      if (at == text.size()) return fail(ErrorCode::kParse, "a quoted name is not closed");
+      ++at;
+    }
+  }
+}
+
+class Sentence {
+ public:
+  explicit Sentence(std::vector<Word> words) : words_(std::move(words)) {}
+
+  Result<Json> host_op() {
+    if (words_.empty()) return fail(ErrorCode::kParse, "a host operation is empty");
+    const std::string head = take().text;
+    Json out = Json::object();
+    if (head == "group") {
+      out["host"] = head;
+      PL_TRY(on_stream(out));
+      PL_TRY(expect(":"));
+      PL_TRY(calls(out));
+    } else if (head == "launch") {
+      out["host"] = head;
+      PL_TRY(on_stream(out));
+    } else if (head == "record" || head == "wait") {
+      out["host"] = head;
+      PL_TRY(name(out, "event"));
+      PL_TRY(on_stream(out));
+    } else if (head == "sync_stream" || head == "sync_event") {
+      out["host"] = head;
+      PL_TRY(name(out, head == "sync_stream" ? "stream" : "event"));
+    } else if (head == "sync_device") {
+      out["host"] = head;
+    } else if (head == "comm_init") {
+      out["host"] = head;
+      PL_TRY(name(out, "comm"));
+      out["ranks"] = Json::array();
+      while (at_ < words_.size()) PL_TRY(number(out["ranks"].emplace_back(), "a rank"));
+    } else {
+      out["host"] = "group";
+      --at_;
+      Json call;
+      PL_TRY(this->call(call));
+      out["ops"] = Json::array({std::move(call)});
+      PL_TRY(on_stream(out));
+    }
+    if (at_ < words_.size()) return unexpected("the end");
+    return out;
+  }
+
+ private:
+  tl::unexpected<Error> unexpected(std::string_view wanted) const {
+    return fail(ErrorCode::kParse,
+                at_ < words_.size()
+                    ? fmt::format("word {} is '{}'; {} was expected", at_ + 1, words_[at_].text, wanted)
+                    : fmt::format("it ends where {} was expected", wanted));
+  }
+
+  const Word& take() { return words_[at_++]; }
+
+  Status expect(std::string_view text) {
+    if (at_ == words_.size() || !words_[at_].is(text)) return unexpected(fmt::format("'{}'", text));
+    ++at_;
+    return {};
+  }
+
+  Status name(Json& out, const char* key) {
+    if (at_ == words_.size() || (!words_[at_].quoted && mark(words_[at_].text[0])))
+      return unexpected("a name");
+    out[key] = take().text;
+    return {};
+  }
+
+  Status on_stream(Json& out) {
+    PL_TRY(expect("on"));
+    return name(out, "stream");
+  }
+
+  Status number(Json& out, std::string_view wanted) {
+    const auto value = at_ < words_.size() && !words_[at_].quoted ? parse_integer(words_[at_].text)
+                                                                  : Result<std::int64_t>(unexpected(wanted));
+    if (!value) return unexpected(wanted);
+    ++at_;
+    out = *value;
+    return {};
+  }
+
+  Status calls(Json& out) {
+    out["ops"] = Json::array();
+    while (true) {
+      Json call;
+      PL_TRY(this->call(call));
+      out["ops"].push_back(std::move(call));
+      if (at_ == words_.size()) return {};
+      PL_TRY(expect(";"));
+    }
+  }
+
+  Status call(Json& out) {
+    if (at_ == words_.size()) return unexpected("a call");
+    out = Json::object();
+    const std::string kind = words_[at_].text;
+    const bool send = words_[at_].is("send");
+    const bool p2p = send || words_[at_].is("recv");
+    bool known = false;
+    for (int k = 0; k < kScenarioOpKinds; ++k)
+      known = known || words_[at_].is(scenario_op_name(static_cast<ScenarioOpKind>(k)));
+    if (!known) return unexpected("a host operation or a call");
+    ++at_;
+    out["op"] = kind;
+    PL_TRY(name(out, "comm"));
+    if (p2p) {
+      PL_TRY(expect(send ? "to" : "from"));
+      PL_TRY(number(out["peer"], "a rank"));
+    } else if (kind == "broadcast" || kind == "reduce") {
+      PL_TRY(expect("root"));
+      PL_TRY(number(out["root"], "a rank"));
+    }
+    const auto size = at_ < words_.size() && !words_[at_].quoted ? parse_bytes(words_[at_].text)
+                                                                 : Result<Bytes>(unexpected("a size"));
+    if (!size) return unexpected("a size such as 4096 or 100MiB");
+    ++at_;
+    out["bytes"] = *size;
+    if (!p2p || at_ == words_.size() || !words_[at_].is("as")) return {};
+    ++at_;
+    return name(out, "label");
+  }
+
+  std::vector<Word> words_;
+  std::size_t at_ = 0;
+};
+
+std::string quoted_name(const std::string& name) {
+  bool plain = !name.empty();
+  for (const char c : name) plain = plain && !blank(c) && !mark(c) && c != '"' && c != '\\';
+  if (plain) return name;
+  std::string out = "\"";
+  for (const char c : name) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + '"';
+}
+
+// The largest unit that divides evenly.
+std::string size_text(Bytes bytes) {
+  constexpr std::array<std::pair<Bytes, const char*>, 3> kUnits{
+      {{Bytes{1} << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}}};
+  for (const auto& [size, unit] : kUnits) {
+    if (bytes >= size && bytes % size == 0) return fmt::format("{}{}", bytes / size, unit);
+  }
+  return fmt::format("{}", bytes);
+}
+
+std::string call_text(const ScenarioOp& op) {
+  std::string out = fmt::format("{} {}", scenario_op_name(op.kind), quoted_name(op.communicator));
+  if (op.kind == ScenarioOpKind::kSend) out += fmt::format(" to {}", op.peer);
+  if (op.kind == ScenarioOpKind::kRecv) out += fmt::format(" from {}", op.peer);
+  if (op.kind == ScenarioOpKind::kBroadcast || op.kind == ScenarioOpKind::kReduce)
+    out += fmt::format(" root {}", op.peer);
+  out += ' ' + size_text(op.bytes);
+  if (op.label) out += " as " + quoted_name(*op.label);
+  return out;
+}
+
+}  // namespace
+
+Result<Json> host_op_of_words(std::string_view text) {
+  Result<std::vector<Word>> words = words_of(text);
+  if (!words) return tl::unexpected(words.error());
+  return Sentence(std::move(*words)).host_op();
+}
+
+std::string words_of_host_op(const HostOp& op) {
+  const std::string_view head = host_op_name(op.kind);
+  switch (op.kind) {
+    case HostOpKind::kGroup: {
+      if (op.ops.size() == 1) return call_text(op.ops.front()) + " on " + quoted_name(op.stream);
+      std::string out = fmt::format("group on {}:", quoted_name(op.stream));
+      for (std::size_t i = 0; i < op.ops.size(); ++i) out += (i == 0 ? " " : "; ") + call_text(op.ops[i]);
+      return out;
+    }
+    case HostOpKind::kLaunch:
+      return fmt::format("launch on {}", quoted_name(op.stream));
+    case HostOpKind::kRecord:
+    case HostOpKind::kWait:
+      return fmt::format("{} {} on {}", head, quoted_name(op.event), quoted_name(op.stream));
+    case HostOpKind::kSyncStream:
+      return fmt::format("{} {}", head, quoted_name(op.stream));
+    case HostOpKind::kSyncEvent:
+      return fmt::format("{} {}", head, quoted_name(op.event));
+    case HostOpKind::kSyncDevice:
+      return std::string(head);
+    case HostOpKind::kCommInit:
+      return fmt::format("{} {} {}", head, quoted_name(op.communicator), fmt::join(op.ranks, " "));
+  }
+  return {};
+}
+
+}  // namespace plumbline::scenario

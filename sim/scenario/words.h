@@ -1,0 +1,27 @@
+// The words of a host operation in a scenario's TOML form:
+//
+//   send COMM to RANK SIZE [as LABEL] on STREAM      recv COMM from RANK SIZE [as LABEL] on STREAM
+//   all_reduce COMM SIZE on STREAM                   (all_gather, reduce_scatter, barrier likewise)
+//   broadcast COMM root RANK SIZE on STREAM          (reduce likewise)
+//   group on STREAM: CALL; CALL; ...                 a call as above, without its "on STREAM"
+//   launch on STREAM        record EVENT on STREAM        wait EVENT on STREAM
+//   sync_stream STREAM      sync_event EVENT              sync_device
+//   comm_init COMM RANK...
+//
+// Words are separated by blanks. A name that holds a blank, one of : ; " or nothing at all is put in double
+// quotes, in which \" and \\ stand for themselves. Sizes are written as 4096, 4KiB, 100MiB.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "sim/scenario/tree.h"
+
+namespace plumbline::scenario {
+
+// One host operation as the tree's object. The message of an error says what was expected and at which word;
+// it has no place.
+Result<Json> host_op_of_words(std::string_view text);
+std::string words_of_host_op(const HostOp& op);
+
+}  // namespace plumbline::scenario
