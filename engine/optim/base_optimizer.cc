@@ -83,7 +83,7 @@ void plain_sgd(const kernels::SgdUpdate& update, const at::Tensor& gradient, Par
                const at::Tensor& buffer) {
   const at::Tensor p = parameter.value.to(at::kFloat);
   at::Tensor g = gradient.to(at::kFloat) * update.gradient_factor;
-  if (update.weight_decay != 0.0) g = g + p * update.weight_decay;
+  g = g + p * update.weight_decay;
   if (buffer.defined()) {
     if (!update.first_step) g = buffer.to(at::kFloat) * update.momentum + g;
     store(g, buffer);

@@ -108,7 +108,9 @@ Result<WrapperOptimizer::InnerState> WrapperOptimizer::match_inner_state(const S
     }
     const std::int64_t number = *step;
     states.erase("common_step");
-    restore_common_per_param_step(states, number);
+    for (auto& [id, value] : states) {
+      if (auto* one = value.get<StateDict>()) (*one)["step"] = number;
+    }
   }
   // New number of every saved one: the place of its group's match, then its place in the group.
   std::map<std::string, std::string> renumbered;
