@@ -73,9 +73,10 @@ class BaseOptimizer {
   // into existing tensors (converted to the option's precision), absent ones are made; a parameter without
   // saved state loses its own. Settings of the groups are the saved ones.
   virtual Status load_state_dict(const StateDict& state);
-  // While on, load_state_dict() takes a saved tensor itself as the state instead of copying it, where nothing
-  // would be converted and nobody else shares its memory: same device and precision, contiguous, a storage of
-  // its own that appears once. The dictionary's tensors then are the optimizer's. state_loading.h turns it on.
+  // While on, load_state_dict() takes a saved tensor itself as the state instead of copying it, where
+  // nothing would be converted and nobody else shares its memory: same device and precision, contiguous, a
+  // storage of its own that appears once. The dictionary's tensors then are the optimizer's.
+  // state_loading.h turns it on.
   void adopt_loaded_tensors(bool on) { adopt_loaded_ = on; }
   bool adopts_loaded_tensors() const { return adopt_loaded_; }
   // Makes every parameter's state (zeros, step 0), as needed before a sharded state dict is loaded into it.

@@ -1,5 +1,5 @@
-// Adam, AdamW and SGD: the rule against a double-precision one written out here, the fused pass against LibTorch's
-// operations, and state dicts.
+// Adam, AdamW and SGD: the rule against a double-precision one written out here, the fused pass against
+// LibTorch's operations, and state dicts.
 #include "engine/optim/base_optimizer.h"
 
 #include <cmath>

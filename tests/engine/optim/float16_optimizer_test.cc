@@ -1,4 +1,5 @@
-// The fp16/bf16 optimizer and the fp32 one: main copies, gradients, overflow, both ways to drive a step, states.
+// The fp16/bf16 optimizer and the fp32 one: main copies, gradients, overflow, both ways to drive a step,
+// states.
 #include "engine/optim/float16_optimizer.h"
 
 #include <cmath>
@@ -221,7 +222,8 @@ TEST(Float16Optimizer, CheckForNanNamesRankBucketAndParameter) {
   EXPECT_TRUE(must(scaled.optimizer->step()).found_inf);
 }
 
-// The phases, driven by hand as a Program drives them, and step(): the same bits after good steps and skipped ones.
+// The phases, driven by hand as a Program drives them, and step(): the same bits after good steps and
+// skipped ones.
 TEST(Float16Optimizer, PhasesAndStepAreOneBehaviour) {
   for (const double clip : {0.0, 0.3}) {
     MegatronOptimizerOptions options;

@@ -1,5 +1,5 @@
-// State dicts of the wrappers: groups matched by identity with their states, old names, notices, refusals, sharded
-// keys.
+// State dicts of the wrappers: groups matched by identity with their states, old names, notices, refusals,
+// sharded keys.
 #include <string>
 #include <vector>
 

@@ -87,8 +87,8 @@ inline bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return x.numel() == 0 || std::memcmp(x.data_ptr(), y.data_ptr(), x.nbytes()) == 0;
 }
 
-// Everything that must not change in a skipped step: parameters of the model, main copies, moments, step counts,
-// settings - not the scaler.
+// Everything that must not change in a skipped step: parameters of the model, main copies, moments, step
+// counts, settings - not the scaler.
 inline StateValue snapshot(MegatronOptimizer& optimizer, const std::vector<ParameterPtr>& models) {
   StateDict all;
   StateList values;
