@@ -24,6 +24,7 @@
 namespace plumbline {
 
 class ChainedOptimizer;
+class GradBuffer;
 
 // Which part of the run this rank is. Sizes are 1 where nothing is shared.
 struct OptimizerPlace {
@@ -63,6 +64,12 @@ struct OptimizerInputs {
   bool use_gloo_process_groups = false;
   OptimizerPlace place;
   OptimizerGroups groups;
+  // Distributed optimizer: the data-parallel wrapper's buffers, a list a chunk. Empty: made here, with memory of
+  // their own.
+  std::vector<std::vector<std::shared_ptr<GradBuffer>>> buffers;
+  // Multiplies gradients before their data-parallel sum: 1/dp makes it a mean; 1 when the loss is divided by all
+  // microbatches of all replicas already.
+  float gradient_scale = 1.0f;
   OverrideProvider overrides;        // empty: none
   std::vector<GroupKey> known_keys;  // groups of other ranks, when there is no `groups.world` to ask
 };

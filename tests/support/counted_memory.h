@@ -1,5 +1,5 @@
-// Counts LibTorch's allocations on this thread: bytes held now (may be negative, when older tensors are released) and
-// the most at one time since the counter began.
+// Counts LibTorch's CPU allocations on this thread: bytes held now, and the most at one time, of what was allocated
+// since the counter began. The release of an older block is not counted (LibTorch knows no size for it).
 #pragma once
 
 #include <algorithm>
