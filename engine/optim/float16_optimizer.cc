@@ -158,7 +158,7 @@ StateDict Float16OptimizerWithFloat16Params::state_dict(bool is_loading) {
 
 // The saved main copies in the order of the current ones, each of the right size.
 Result<std::vector<at::Tensor>> Float16OptimizerWithFloat16Params::saved_mains(
-    const StateDict& state, const std::vector<int>& source) const {
+    const StateDict& state, const std::vector<std::size_t>& source) const {
   const char* key = state.contains("fp32_from_fp16_params") ? "fp32_from_fp16_params" : "fp32_from_fp16";
   const Result<const StateList*> groups = state.list(key);
   if (!groups) return tl::unexpected(groups.error());
@@ -168,7 +168,7 @@ Result<std::vector<at::Tensor>> Float16OptimizerWithFloat16Params::saved_mains(
   }
   std::vector<at::Tensor> values;
   for (std::size_t g = 0; g < fp32_from_float16_groups_.size(); ++g) {
-    const auto saved_group = static_cast<std::size_t>(source[g]);
+    const std::size_t saved_group = source[g];
     const auto* saved = (**groups)[saved_group].get<StateList>();
     const auto& mains = fp32_from_float16_groups_[g];
     if (saved == nullptr || saved->size() != mains.size()) {

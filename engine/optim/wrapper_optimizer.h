@@ -52,12 +52,12 @@ class WrapperOptimizer : public MegatronOptimizer {
   // identity, parameters renumbered with their states, a common step (state.common_step) handed to every
   // state.
   struct InnerState {
-    StateDict state;          // as BaseOptimizer::load_state_dict takes it
-    std::vector<int> source;  // by current group: the saved group it was matched with
+    StateDict state;                  // as BaseOptimizer::load_state_dict takes it
+    std::vector<std::size_t> source;  // by current group: the saved group it was matched with
   };
   Result<InnerState> match_inner_state(const StateDict& saved) const;
   // By current group: the saved group (settings) of the same identity. Refuses lists of different length.
-  Result<std::vector<int>> match_groups(const StateList& saved) const;
+  Result<std::vector<std::size_t>> match_groups(const StateList& saved) const;
 
   Status ready(const char* what) const;  // an error while offloaded
   Status update(float gradient_factor);

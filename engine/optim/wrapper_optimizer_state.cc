@@ -1,6 +1,5 @@
 // What a checkpoint has of the base optimizer: its dictionary brought into the current order, and sharded
 // keys.
-#include <array>
 #include <map>
 #include <string>
 #include <string_view>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/assert.h"
+#include "engine/optim/param_groups.h"
 #include "engine/optim/wrapper_optimizer.h"
 
 namespace plumbline {
@@ -31,64 +31,17 @@ ShardedTensor sharded(std::string key, const at::Tensor& data, const Parameter& 
   return tensor;
 }
 
-constexpr std::array<const char*, 4> kDefaultKeys = {"wd_mult", "lr_mult", "is_expert_parallel",
-                                                     "is_decoupled_lr"};
-
-const StateValue* identity_value(const StateDict& group, const std::string& key) {
-  const StateValue* value = group.find(key);
-  if (value == nullptr) value = group.find("pre_" + key);
-  return value != nullptr && value->none() ? nullptr : value;
-}
-
-std::string identity(const StateDict& group, const std::vector<std::string>& keys) {
-  std::string text;
-  for (const std::string& key : keys) {
-    const StateValue* value = identity_value(group, key);
-    std::string shown = "None";
-    if (value != nullptr) {
-      if (const auto* real = value->get<double>()) shown = fmt::format("{}", *real);
-      if (const auto* integer = value->get<std::int64_t>())
-        shown = fmt::format("{}", static_cast<double>(*integer));
-      if (const auto* flag = value->get<bool>()) shown = *flag ? "true" : "false";
-      if (const auto* word = value->get<std::string>()) shown = *word;
-    }
-    text += fmt::format("{}{}={}", text.empty() ? "" : " ", key, shown);
-  }
-  return text;
-}
-
 }  // namespace
 
-Result<std::vector<int>> WrapperOptimizer::match_groups(const StateList& saved) const {
-  std::vector<std::string> keys = options_.identifier_keys;
-  if (keys.empty()) keys.assign(kDefaultKeys.begin(), kDefaultKeys.end());
-  const std::vector<ParamGroup>& groups = inner_->param_groups();
-  if (saved.size() != groups.size()) {
+Result<std::vector<std::size_t>> WrapperOptimizer::match_groups(const StateList& saved) const {
+  StateList current;
+  for (const ParamGroup& group : inner_->param_groups()) current.emplace_back(group_settings(group));
+  if (saved.size() != current.size()) {
     return fail(ErrorCode::kState, fmt::format("param_groups: {} groups were saved, the optimizer has {}",
-                                               saved.size(), groups.size()));
+                                               saved.size(), current.size()));
   }
-  std::vector<std::string> names;
-  for (const StateValue& value : saved) {
-    const auto* group = value.get<StateDict>();
-    if (group == nullptr) {
-      return fail(ErrorCode::kState, fmt::format("param_groups: {} is not a dict", describe(value)));
-    }
-    names.push_back(identity(*group, keys));
-  }
-  std::vector<int> source;
-  std::vector<bool> used(saved.size(), false);
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    const std::string wanted = identity(group_settings(groups[g]), keys);
-    std::size_t at = 0;
-    while (at < names.size() && (used[at] || names[at] != wanted)) ++at;
-    if (at == names.size()) {
-      return fail(ErrorCode::kState, fmt::format("parameter group {} ({}) was not saved; saved groups: {}", g,
-                                                 wanted, fmt::join(names, "; ")));
-    }
-    used[at] = true;
-    source.push_back(static_cast<int>(at));
-  }
-  return source;
+  const std::vector<std::string>& keys = options_.identifier_keys;
+  return match_param_groups(current, saved, keys.empty() ? param_group_identifier_keys() : keys);
 }
 
 Result<WrapperOptimizer::InnerState> WrapperOptimizer::match_inner_state(const StateDict& saved) const {
@@ -96,7 +49,7 @@ Result<WrapperOptimizer::InnerState> WrapperOptimizer::match_inner_state(const S
   if (!saved_states) return tl::unexpected(saved_states.error());
   const Result<const StateList*> saved_groups = saved.list("param_groups");
   if (!saved_groups) return tl::unexpected(saved_groups.error());
-  Result<std::vector<int>> source = match_groups(**saved_groups);
+  Result<std::vector<std::size_t>> source = match_groups(**saved_groups);
   if (!source) return tl::unexpected(source.error());
 
   StateDict states = **saved_states;
@@ -108,16 +61,14 @@ Result<WrapperOptimizer::InnerState> WrapperOptimizer::match_inner_state(const S
     }
     const std::int64_t number = *step;
     states.erase("common_step");
-    for (auto& [id, value] : states) {
-      if (auto* one = value.get<StateDict>()) (*one)["step"] = number;
-    }
+    restore_common_per_param_step(states, number);
   }
   // New number of every saved one: the place of its group's match, then its place in the group.
   std::map<std::string, std::string> renumbered;
   StateList groups;
   std::int64_t next = 0;
   for (std::size_t g = 0; g < source->size(); ++g) {
-    StateDict group = *(**saved_groups)[static_cast<std::size_t>((*source)[g])].get<StateDict>();
+    StateDict group = *(**saved_groups)[(*source)[g]].get<StateDict>();
     const Result<const StateList*> params = group.list("params");
     if (!params)
       return fail(params.error().code, fmt::format("parameter group {}: {}", g, params.error().message));
@@ -208,11 +159,11 @@ Status WrapperOptimizer::load_sharded_objects(const std::vector<ShardedObject>& 
                 fmt::format("{}{}: absent or not a list; the checkpoint has no settings for this optimizer",
                             metadata.prefix, kGroupsKey));
   }
-  const Result<std::vector<int>> source = match_groups(*groups);
+  const Result<std::vector<std::size_t>> source = match_groups(*groups);
   if (!source) return tl::unexpected(source.error());
   std::vector<ParamGroup> next = inner_->param_groups();
   for (std::size_t g = 0; g < next.size(); ++g) {
-    const auto* settings = (*groups)[static_cast<std::size_t>((*source)[g])].get<StateDict>();
+    const auto* settings = (*groups)[(*source)[g]].get<StateDict>();
     if (const Status fine = apply_group_settings(*settings, next[g]); !fine) {
       return fail(fine.error().code, fmt::format("parameter group {}, {}", g, fine.error().message));
     }
