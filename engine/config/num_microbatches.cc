@@ -191,8 +191,8 @@ std::int64_t NumMicrobatches::next_change(std::int64_t consumed) const {
     return after == steps_.end() ? kNever : after->first;
   }
   if (consumed > ramp_.samples) return kNever;
-  // The ramp never goes down: bisect for its first sample with a larger batch. It has one, unless rounding lets
-  // the ramp reach its target early.
+  // The ramp never goes down: bisect for its first sample with a larger batch. It has one, unless rounding
+  // lets the ramp reach its target early.
   const std::int64_t now = wanted(consumed);
   std::int64_t low = consumed, high = ramp_.samples + 1;
   if (wanted(high) == now) return kNever;

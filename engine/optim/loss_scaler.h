@@ -3,15 +3,15 @@
 //
 // Three rules, named after the programs they come from:
 //   Megatron   overflow: growth tracker to 0, hysteresis tracker down by one; from 0 on the scale backs off,
-//              never below the minimum. Clean step: growth tracker up; at the window's end the scale grows and
-//              both trackers start anew. (megatron/core/optimizer/grad_scaler.py)
+//              never below the minimum. Clean step: growth tracker up; at the window's end the scale grows
+//              and both trackers start anew. (megatron/core/optimizer/grad_scaler.py)
 //   DeepSpeed  the same, but the hysteresis tracker stays at 1, where the scale backs off. At the minimum
 //              DeepSpeed raises an exception; here that is a fact: facts().cannot_decrease.
 //              (deepspeed/runtime/fp16/loss_scaler.py)
-//   torch      no hysteresis and no minimum: every overflow backs off, and a growth that is not finite is left
-//              out whatever `capped` says. (torch.amp.GradScaler)
-// Good steps do not give hysteresis back, only a growth does, unless consecutive_hysteresis is on (DeepSpeed's
-// option). The cap is ours: a growth that would make the scale infinite is left out.
+//   torch      no hysteresis and no minimum: every overflow backs off, and a growth that is not finite is
+//              left out whatever `capped` says. (torch.amp.GradScaler)
+// Good steps do not give hysteresis back, only a growth does, unless consecutive_hysteresis is on
+// (DeepSpeed's option). The cap is ours: a growth that would make the scale infinite is left out.
 #pragma once
 
 #include <cstdint>
@@ -73,14 +73,14 @@ class LossScaler {
   void update(bool found_inf);
   Facts facts(std::int64_t livelock_after = 10) const;
 
-  // Dynamic: {scale: tensor float32[1], growth_tracker, hysteresis_tracker}, Megatron's names and order. Others:
-  // empty, as Megatron's constant scaler.
+  // Dynamic: {scale: tensor float32[1], growth_tracker, hysteresis_tracker}, Megatron's names and order.
+  // Others: empty, as Megatron's constant scaler.
   StateDict state_dict() const;
   // Takes scale (number or one-element tensor) and trackers, which must be there. Refused (kState, nothing
-  // changed): a scale that is not finite or not above 0 in fp32; it cannot be guessed what it was. Brought into
-  // range, with a sentence in `notices` (may be null): a scale below the minimum; a growth tracker outside
-  // [0, window), which would not meet the window again (growth_stall); a hysteresis tracker above the
-  // hysteresis. A scaler that is not dynamic ignores a state and says so.
+  // changed): a scale that is not finite or not above 0 in fp32; it cannot be guessed what it was. Brought
+  // into range, with a sentence in `notices` (may be null): a scale below the minimum; a growth tracker
+  // outside [0, window), which would not meet the window again (growth_stall); a hysteresis tracker above
+  // the hysteresis. A scaler that is not dynamic ignores a state and says so.
   Status load_state_dict(const StateDict& state, std::vector<std::string>* notices = nullptr);
   // Whether a saved state, taken as it is, would keep this scaler from growing until the next overflow: a
   // sentence that says why. Happens in Megatron when the window was made shorter between two runs.

@@ -1,5 +1,5 @@
-// Saving and loading of the loss scale. A state may come from another run with other options, or from Megatron:
-// what would make it stick is mended, and said.
+// Saving and loading of the loss scale. A state may come from another run with other options, or from
+// Megatron: what would make it stick is mended, and said.
 #include <algorithm>
 #include <cmath>
 

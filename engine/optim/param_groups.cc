@@ -13,8 +13,8 @@ const StateValue* setting(const StateDict& group, const std::string& key) {
   return value != nullptr ? value : group.find("pre_" + key);
 }
 
-// One text for all values that Python finds equal, and different ones for others: a double is written with the
-// digits that tell it from its neighbours.
+// One text for all values that Python finds equal, and different ones for others: a double is written with
+// the digits that tell it from its neighbours.
 std::optional<std::string> value_text(const StateValue* value) {
   if (value == nullptr || value->none()) return "None";
   if (const auto* flag = value->get<bool>()) return *flag ? "1" : "0";

@@ -1,7 +1,7 @@
-// OptimizerParamScheduler: learning rate and weight decay of every parameter group as a function of n, the samples
-// (or steps) of successful updates (megatron/core/optimizer_param_scheduler.py). It writes ParamGroup::lr and
-// ::weight_decay; a skipped step does not advance it. With w = warm-up, d = decay, s = WSD decay, all in the unit
-// of n; max, min and the weight decay's ends of the group where it has its own:
+// OptimizerParamScheduler: learning rate and weight decay of every parameter group as a function of n, the
+// samples (or steps) of successful updates (megatron/core/optimizer_param_scheduler.py). It writes
+// ParamGroup::lr and ::weight_decay; a skipped step does not advance it. With w = warm-up, d = decay, s =
+// WSD decay, all in the unit of n; max, min and the weight decay's ends of the group where it has its own:
 //
 //   lr(n)  n <= w, w > 0: init + (max - init) * n / w      constant: max       n > d: min
 //          inverse square root: max(min, max * sqrt(max(w, 1)) / sqrt(max(n, 1)))
@@ -13,9 +13,9 @@
 //
 // A group's lr_mult and wd_mult multiply the result.
 //
-// Departures from upstream, each tested: load_state_dict() sets the counter instead of adding to it, and the
-// groups have the loaded values at once; init_lr and the WSD fields are saved too; a use-checkpoint load never
-// removes a group's own overrides; lr_mult, which current Megatron leaves out.
+// Departures from upstream, each tested: load_state_dict() sets the counter instead of adding to it, and
+// the groups have the loaded values at once; init_lr and the WSD fields are saved too; a use-checkpoint
+// load never removes a group's own overrides; lr_mult, which current Megatron leaves out.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +45,8 @@ struct ParamSchedulerOptions {
 
 class OptimizerParamScheduler {
  public:
-  // Refuses what Megatron refuses, at once and not when the value is first needed; the message names the rule.
-  // Besides: lengths below 0, and those that a formula would divide by when they are 0.
+  // Refuses what Megatron refuses, at once and not when the value is first needed; the message names the
+  // rule. Besides: lengths below 0, and those that a formula would divide by when they are 0.
   static Result<OptimizerParamScheduler> create(const ParamSchedulerOptions& options);
 
   // The groups written to by step(); not owned, set again when they move. Writes the current values. A group
@@ -61,11 +61,12 @@ class OptimizerParamScheduler {
 
   // Megatron's ten keys in its order, then init_lr, wsd_decay_steps and lr_wsd_decay_style.
   StateDict state_dict() const;
-  // Each setting by the options' rule: use_checkpoint takes the saved one, override_checkpoint keeps this run's,
-  // neither: they must be equal. The WSD fields count with that style only; weight decay, init_lr and WSD
-  // fields may be missing (older files) and are then this run's. Old names accepted, and preferred as upstream
-  // does (start_lr, warmup_iter, warmup_steps, end_iter, decay_steps, decay_style, num_iters). `notices` (may be
-  // null) receives a sentence for every setting that differed. Refused: nothing has changed.
+  // Each setting by the options' rule: use_checkpoint takes the saved one, override_checkpoint keeps this
+  // run's, neither: they must be equal. The WSD fields count with that style only; weight decay, init_lr
+  // and WSD fields may be missing (older files) and are then this run's. Old names accepted, and preferred
+  // as upstream does (start_lr, warmup_iter, warmup_steps, end_iter, decay_steps, decay_style, num_iters).
+  // `notices` (may be null) receives a sentence for every setting that differed. Refused: nothing has
+  // changed.
   Status load_state_dict(const StateDict& state, std::vector<std::string>* notices = nullptr);
 
  private:

@@ -1,5 +1,5 @@
-// Saving and loading of the parameter scheduler. Loading works on a copy of the options, which replaces them when
-// every setting has been read and the whole is a legal schedule.
+// Saving and loading of the parameter scheduler. Loading works on a copy of the options, which replaces
+// them when every setting has been read and the whole is a legal schedule.
 #include <initializer_list>
 #include <type_traits>
 

@@ -1,6 +1,6 @@
-// ProxyDict: several dictionaries seen as one, whose keys are (which dictionary, its key) - the state of a chain
-// of optimizers (megatron/core/optimizer/optimizer.py). A view: it owns nothing, and what is written through it is
-// written into the dictionaries, which must outlive it and stay where they are.
+// ProxyDict: several dictionaries seen as one, whose keys are (which dictionary, its key) - the state of a
+// chain of optimizers (megatron/core/optimizer/optimizer.py). A view: it owns nothing, and what is written
+// through it is written into the dictionaries, which must outlive it and stay where they are.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,8 @@ class ProxyDict {
 
   explicit ProxyDict(std::vector<StateDict*> inner);
 
-  // A missing key is None, as upstream has it (no error, nothing added); so is a dictionary that is not there.
+  // A missing key is None, as upstream has it (no error, nothing added); so is a dictionary that is not
+  // there.
   const StateValue& operator[](const Key& key) const;
   bool contains(const Key& key) const { return find(key) != nullptr; }
   // Asserts that the dictionary is there.

@@ -1,7 +1,7 @@
 // StateDict: what an optimizer, a scaler or a scheduler saves and loads - nested dictionaries and lists of
 // tensors, numbers, strings and bytes. A value type with the meaning of Python's: None, False and 0 are
-// different things, a dictionary keeps the order of insertion, keys are unique. Tensors are handles: copying a
-// StateDict shares their storage; clone() does not.
+// different things, a dictionary keeps the order of insertion, keys are unique. Tensors are handles:
+// copying a StateDict shares their storage; clone() does not.
 //
 // Used by engine/checkpoint for every format; nothing here knows a file.
 #pragma once
@@ -25,8 +25,8 @@ class StateValue;
 
 using StateList = std::vector<StateValue>;
 
-// Ordered by insertion; look-up is linear. A dictionary of all parameters is walked in order, not looked up by
-// name parameter by parameter.
+// Ordered by insertion; look-up is linear. A dictionary of all parameters is walked in order, not looked up
+// by name parameter by parameter.
 class StateDict {
  public:
   using Entry = std::pair<std::string, StateValue>;
@@ -100,10 +100,10 @@ class StateValue {
       value_;
 };
 
-// Same structure, same order of keys, same kinds; numbers and tensors bit for bit (a NaN equals the NaN of the
-// same bits, -0 is not 0). Strides and devices of tensors do not count. Empty when equal, else where the first
-// difference is and what it is, `left` first: "optimizer.state.3.exp_avg: element 17 is 0x1.8p-3, was 0x1p-3".
-// Places in lists are written "groups[2]"; the values themselves are called "the value".
+// Same structure, same order of keys, same kinds; numbers and tensors bit for bit (a NaN equals the NaN of
+// the same bits, -0 is not 0). Strides and devices of tensors do not count. Empty when equal, else where
+// the first difference is and what it is, `left` first: "optimizer.state.3.exp_avg: element 17 is 0x1.8p-3,
+// was 0x1p-3". Places in lists are written "groups[2]"; the values themselves are called "the value".
 std::string first_difference(const StateValue& left, const StateValue& right);
 
 // Deep copy: every tensor gets storage of its own, also those that shared one; no gradient history.

@@ -1,5 +1,5 @@
-// first_difference(): a walk over two state values side by side. Structure is compared before content, so that
-// an entry which is missing is reported as such and not as a value that moved.
+// first_difference(): a walk over two state values side by side. Structure is compared before content, so
+// that an entry which is missing is reported as such and not as a value that moved.
 #include <bit>
 #include <cmath>
 #include <cstring>

@@ -243,8 +243,8 @@ TEST(ParamScheduler, ReportL19ASkippedStepDoesNotAdvance) {
   EXPECT_EQ(scheduler.num_steps(), 3);
 }
 
-// Public report L22: the rate of the first update is the warm-up's first value (convention A), and a resumed run
-// does not mix conventions.
+// Public report L22: the rate of the first update is the warm-up's first value (convention A), and a
+// resumed run does not mix conventions.
 TEST(ParamScheduler, ReportL22TheFirstUpdateHasTheInitialRate) {
   OptimizerParamScheduler scheduler = OptimizerParamScheduler::create(linear_warmup()).value();
   std::vector<ParamGroup> groups(1);
