@@ -92,18 +92,10 @@ bool reaches(int unit, std::uint32_t least) {
   return unit == ExactSum::kUnit || 2 * (exponent - 150) >= unit;
 }
 
-// Any block: values that are not finite are counted and left out.
-void add_wide_block(const float* values, std::size_t count, ExactSum& norm) {
+// Any block: as many windows as it takes.
+void add_wide_block(const float* values, std::size_t count, std::int32_t largest, ExactSum& norm) {
   double rest[kBlock];
-  std::int32_t largest = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::int32_t bits = std::bit_cast<std::int32_t>(values[i]) & kMagnitude;
-    const bool finite = bits < kInfinity;
-    if (finite) largest = std::max(largest, bits);
-    if (!finite) norm.add_not_finite();
-    const double value = finite ? static_cast<double>(values[i]) : 0.0;
-    rest[i] = value * value;
-  }
+  PL_RUN(square_block, values, rest, count);
   int unit = first_window(largest);
   while (true) {
     const Windows window = PL_RUN(one_window, rest, count, magic(unit));
@@ -114,12 +106,23 @@ void add_wide_block(const float* values, std::size_t count, ExactSum& norm) {
   }
 }
 
+// Counts the values that are not finite, and adds the others.
+void add_broken_block(const float* values, std::size_t count, ExactSum& norm) {
+  float finite[kBlock];
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool fine = (std::bit_cast<std::int32_t>(values[i]) & kMagnitude) < kInfinity;
+    finite[i] = fine ? values[i] : 0.0f;
+    if (!fine) norm.add_not_finite();
+  }
+  add_wide_block(finite, count, PL_RUN(largest_bits, finite, count), norm);
+}
+
 void add_block(const float* values, std::size_t count, const Range& range, ExactSum& norm) {
   if (range.largest == 0) return;
-  if (range.largest >= kInfinity) return add_wide_block(values, count, norm);
+  if (range.largest >= kInfinity) return add_broken_block(values, count, norm);
   const int unit1 = first_window(range.largest);
   const int unit2 = next_window(unit1);
-  if (!reaches(unit2, range.least)) return add_wide_block(values, count, norm);
+  if (!reaches(unit2, range.least)) return add_wide_block(values, count, range.largest, norm);
   const Windows windows = PL_RUN(two_windows, values, count, magic(unit1), magic(unit2));
   add_window(windows.sum1, count, unit1, norm);
   add_window(windows.sum2, count, unit2, norm);

@@ -57,6 +57,13 @@ inline Windows two_windows(const float* values, std::size_t count, double magic1
   return {sum1, sum2, 0};
 }
 
+inline void square_block(const float* __restrict values, double* __restrict squares, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const double value = static_cast<double>(values[i]);
+    squares[i] = value * value;
+  }
+}
+
 // One window of any doubles, which become what is left of them.
 inline Windows one_window(double* values, std::size_t count, double magic) {
   std::uint64_t sum = 0, left = 0;
