@@ -194,7 +194,7 @@ std::int64_t NumMicrobatches::next_change(std::int64_t consumed) const {
   // The ramp never goes down: bisect for its first sample with a larger batch. It has one, unless rounding
   // lets the ramp reach its target early.
   const std::int64_t now = wanted(consumed);
-  std::int64_t low = consumed, high = ramp_.samples + 1;
+  std::int64_t low = consumed, high = std::min(ramp_.samples, kNever - 1) + 1;
   if (wanted(high) == now) return kNever;
   while (high - low > 1) {
     const std::int64_t middle = low + (high - low) / 2;

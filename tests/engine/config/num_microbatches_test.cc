@@ -1,5 +1,6 @@
 #include "engine/config/num_microbatches.h"
 
+#include <limits>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -164,6 +165,10 @@ TEST(NumMicrobatches, PlanRefusesOnlyWhatTheRunReaches) {
   const auto huge = NumMicrobatches::constant(std::int64_t{1} << 60, {1, 1}, false);
   EXPECT_FALSE(huge->plan(0, 100));
   EXPECT_EQ(huge->iterations_for((std::int64_t{1} << 62) + 5).value(), 4);
+  constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
+  const auto endless = NumMicrobatches::ramp_up(16, {8, 8, kMax}, {1, 1}, false);
+  EXPECT_EQ(endless->plan(0, 1000).value(), (NumMicrobatches::Plan{{0, {8, 8, 8}}}));
+  EXPECT_GT(endless->iterations_for(kMax).value(), kMax / 9);  // the ramp rounds up to its end in double
 }
 
 NumMicrobatches random_schedule() {
