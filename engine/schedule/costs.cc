@@ -1,5 +1,7 @@
 #include "engine/schedule/costs.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace plumbline {
@@ -54,6 +56,15 @@ Status check_activations(const ActivationModel& model, int stages, int ranks, st
     }
   }
   return {};
+}
+
+std::vector<std::int64_t> default_cap(const ActivationModel& model, int ranks, std::int64_t forwards) {
+  std::vector<std::int64_t> cap(static_cast<std::size_t>(ranks), 0);
+  for (std::size_t stage = 0; stage < std::max(model.held.size(), cap.size()); ++stage) {
+    std::int64_t& of_rank = cap[stage % cap.size()];
+    of_rank = std::max(of_rank, forwards * entry_of(model.held, static_cast<int>(stage)));
+  }
+  return cap;
 }
 
 }  // namespace plumbline

@@ -1,5 +1,5 @@
-// What a schedule's steps cost in time and in memory: the input of the evaluator and of the generators that search.
-// Every list holds one entry for all stages, or one entry a stage.
+// What a schedule's steps cost in time and in memory: the input of the evaluator and of the generators that
+// search. Every list holds one entry for all stages, or one entry a stage.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ struct StageCosts {
 struct ActivationModel {
   std::vector<std::int64_t> held{1};         // taken by F
   std::vector<std::int64_t> freed_early{0};  // given back by I; W gives back the rest, B everything
-  // The most a rank may hold; one entry for all ranks, or one a rank. Empty: what the schedule holds by itself.
+  // The most a rank may hold; one entry for all ranks, or one a rank. Empty: what the schedule holds by
+  // itself.
   std::vector<std::int64_t> cap;
 
   bool operator==(const ActivationModel&) const = default;
@@ -47,5 +48,8 @@ Nanoseconds pair_cost(const StageCosts& costs, int forward_stage, Nanoseconds ot
 // Lists of 1 entry or `stages` entries (caps: `ranks`), nothing negative. `who` begins the message.
 Status check_costs(const StageCosts& costs, int stages, std::string_view who);
 Status check_activations(const ActivationModel& model, int stages, int ranks, std::string_view who);
+// A cap of `forwards` activations a rank, where rank r's stages (r, and r plus multiples of `ranks`) may
+// differ: the largest counts.
+std::vector<std::int64_t> default_cap(const ActivationModel& model, int ranks, std::int64_t forwards);
 
 }  // namespace plumbline

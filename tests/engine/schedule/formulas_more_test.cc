@@ -13,7 +13,8 @@ struct Cost {
   Nanoseconds b() const { return i + w; }
 };
 constexpr Cost kEven{1, 1, 1};
-const std::vector<Cost> kCosts = {kEven, {3, 4, 2}, {5, 2, 2}, {2, 5, 1}, {10, 12, 8}};
+const std::vector<Cost> kCosts = {kEven,       {3, 4, 2}, {5, 2, 2}, {2, 5, 1},
+                                  {10, 12, 8}, {4, 4, 3}, {7, 6, 3}, {5, 6, 5}};
 
 Evaluation evaluation(const Schedule& schedule, const Cost& cost, Nanoseconds hop = 0) {
   StageCosts costs;
@@ -173,6 +174,99 @@ TEST(FormulasMore, HandMadeZeroBubble) {
       }
     }
   }
+}
+
+TEST(FormulasMore, HandMadeV) {
+  expect_printed("zb-v", "stage time: 0 for F = I = W, M >= 2P-1",
+                 "2P chunks on every rank, until W, for M >= 2P-1");
+  for (int p = 1; p <= 8; ++p) {
+    for (int m = std::max(1, 2 * p - 1); m <= 4 * p; ++m) {
+      const Schedule schedule = test::generate("zb-v", {p, 2, m}).value();
+      EXPECT_EQ(stage_bubble(schedule, kEven), 0) << p << " " << m;
+      EXPECT_EQ(bubble(schedule, kEven), p - 1);
+      if (m >= 2 * p) EXPECT_EQ(peaks(schedule), std::vector<int>(static_cast<std::size_t>(p), 2 * p)) << m;
+    }
+  }
+}
+
+TEST(FormulasMore, BlocksOnAV) {
+  expect_printed("v-min", "about 2/3 of 1F1B's for F = I = W, P >= 8; O(M) more where they differ",
+                 "2 floor((P+4)/3) chunks on the fullest rank, until W, for M >= P");
+  expect_printed("v-half", "0.4 to 0.5 of 1F1B's for F = I = W, P >= 8",
+                 "2 floor((P+2)/2) chunks on the fullest rank, until W, for M >= P");
+  for (int p = 2; p <= 12; ++p) {
+    for (int m = p; m <= 4 * p; m += 3) {
+      const Schedule least = test::generate("v-min", {p, 2, m}).value();
+      const Schedule half = test::generate("v-half", {p, 2, m}).value();
+      const std::vector<int> held = peaks(least);
+      EXPECT_EQ(*std::max_element(held.begin(), held.end()), 2 * ((p + 4) / 3)) << p << " " << m;
+      const std::vector<int> held_half = peaks(half);
+      EXPECT_EQ(*std::max_element(held_half.begin(), held_half.end()), 2 * ((p + 2) / 2)) << p << " " << m;
+      if (m < 2 * p || p < 8) continue;
+      const double of_1f1b = 6.0 * (p - 1);  // (P-1)(F+B) of ranks whose two chunks cost 2 each
+      const double share = static_cast<double>(stage_bubble(least, kEven)) / of_1f1b;
+      const double share_half = static_cast<double>(stage_bubble(half, kEven)) / of_1f1b;
+      EXPECT_NEAR(share, 2.0 / 3, 0.12) << p << " " << m;
+      EXPECT_NEAR(share_half, 0.45, 0.1) << p << " " << m;
+    }
+  }
+}
+
+TEST(FormulasMore, VWithoutBubble) {
+  expect_printed("v-zb", "stage time: 2(P-1)(max(F,I)-W) for W <= F, W <= I, |F-I| <= W/2 and M >= 3P",
+                 "2P chunks on every rank, until W, for M >= 2P");
+  for (int p = 1; p <= 10; ++p) {
+    for (int m = 2 * p; m <= 5 * p; m += 2) {
+      const Schedule schedule = test::generate("v-zb", {p, 2, m}).value();
+      EXPECT_EQ(peaks(schedule), std::vector<int>(static_cast<std::size_t>(p), 2 * p)) << m;
+      for (const Cost& c : kCosts) {
+        const bool alike = 2 * std::abs(c.f - c.i) <= c.w;
+        if (c.w > c.f || c.w > c.i || !alike || m < 3 * p) continue;
+        EXPECT_EQ(stage_bubble(schedule, c), 2 * (p - 1) * (std::max(c.f, c.i) - c.w))
+            << p << " " << m << " " << c.f << c.i;
+      }
+    }
+  }
+}
+
+TEST(FormulasMore, DualPipeV) {
+  expect_printed("dualpipe-v", "makespan, idlest rank: (P-1)(FB+B-3W) for F = I = W, FB one overlapped pair",
+                 "2P+1 chunks on every rank, until W");
+  for (int p = 1; p <= 8; ++p) {
+    for (int m = 2 * p; m <= 4 * p; ++m) {
+      for (const char* name : {"dualpipe-v", "dualpipe-v-jaxpp"}) {
+        const Schedule schedule = test::generate(name, {p, 2, m}).value();
+        EXPECT_EQ(peaks(schedule), std::vector<int>(static_cast<std::size_t>(p), 2 * p + 1))
+            << name << p << m;
+        if (std::string(name) != "dualpipe-v") continue;
+        for (const Nanoseconds pair : {4, 5, 6}) {  // F = I = W = 2
+          StageCosts costs{{2}, {2}, {2}, {}, {pair}, 0};
+          const Evaluation got = evaluate(schedule, costs).value();
+          const Nanoseconds least_busy = *std::min_element(got.busy.begin(), got.busy.end());
+          EXPECT_EQ(got.makespan - least_busy, (p - 1) * (pair + 4 - 6)) << p << " " << m << " " << pair;
+        }
+      }
+    }
+  }
+}
+
+// Acceptance numbers at unit costs: makespans, chunk units for two chunks a rank.
+TEST(FormulasMore, KnownMakespans) {
+  const auto makespan = [](const char* name, int p, int v, int m) {
+    return evaluation(test::generate(name, {p, v, m}).value(), kEven).makespan;
+  };
+  EXPECT_EQ(makespan("1f1b", 4, 1, 8), 33);
+  EXPECT_EQ(makespan("zb-h1", 4, 1, 8), 27);
+  EXPECT_EQ(makespan("zb-auto", 4, 1, 8), 27);
+  EXPECT_EQ(makespan("interleaved", 4, 2, 8), 57);
+  EXPECT_EQ(makespan("1f1b-v", 4, 2, 8), 63);
+  EXPECT_EQ(makespan("1f1b-v", 4, 2, 4), 39);
+  EXPECT_EQ(makespan("1f1b-v", 4, 2, 16), 111);
+  EXPECT_EQ(makespan("1f1b-v", 8, 2, 8), 81);
+  EXPECT_EQ(makespan("v-min", 4, 2, 8), 59);
+  EXPECT_EQ(makespan("v-half", 4, 2, 8), 53);
+  EXPECT_EQ(makespan("zb-v", 4, 2, 8), 51);
+  EXPECT_EQ(makespan("v-zb", 4, 2, 8), 51);
 }
 
 }  // namespace

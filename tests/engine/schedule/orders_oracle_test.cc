@@ -1,9 +1,12 @@
 // Generated orders against recorded ones, line by line (tests/oracles/schedules). The figures recorded with
 // them are compared in evaluate_test.cc for the orders themselves; equal orders have equal figures.
 #include <map>
+#include <sstream>
 
 #include <gtest/gtest.h>
 
+#include "engine/schedule/generator_support.h"
+#include "engine/schedule/v_auto_search.h"
 #include "tests/engine/schedule/orders.h"
 
 namespace plumbline {
@@ -16,6 +19,9 @@ const std::map<std::string, std::string> kNames = {
     {"1f1b", "1f1b"},
     {"gpipe", "gpipe"},
     {"zb-h1", "zb-h1"},
+    {"v-min", "v-min"},
+    {"v-half", "v-half"},
+    {"1f1b-v", "1f1b-v"},
     {"zb-h2", "zb-h2"},
     {"breadth-first", "breadth-first"},
     {"interleaved-1f1b", "interleaved"},
@@ -26,6 +32,9 @@ const std::map<std::string, std::string> kNames = {
     {"jaxpp.ZeroBubble", "zb-h1"},
     {"jaxpp.Interleaved1F1B", "torch-interleaved"},
     {"jaxpp.KimiK2", "kimi-k2"},
+    {"jaxpp.DualPipeV", "dualpipe-v-jaxpp"},
+    {"zbv-handcrafted", "zb-v"},
+    {"dualpipev", "dualpipe-v"},
 };
 
 GeneratorArgs args_of(const json& line) {
@@ -64,8 +73,150 @@ TEST(OrdersOracle, RecordedOrders) {
       {"breadth-first", 81},
       {"interleaved-1f1b", 81},
       {"group-interleaved", 200},
+      {"v-min", 50},
+      {"v-half", 50},
+      {"1f1b-v", 50},
   };
   EXPECT_EQ(compared, expected);
+}
+
+GeneratorArgs searched_args(const json& line, std::int64_t held, std::int64_t freed_early) {
+  GeneratorArgs args = args_of(line);
+  const json& cost = line["gen_cost"];
+  args.costs.forward = {cost["F"]};
+  args.costs.input_grad = {cost["I"]};
+  args.costs.weight_grad = {cost["W"]};
+  args.costs.hop = cost["C"];
+  args.activations.held = {held};
+  args.activations.freed_early = {freed_early};
+  args.activations.cap = {held * line["mem_limit"].get<std::int64_t>()};
+  return args;
+}
+
+// The recorded runs count activations so that I and W give back half of one each.
+TEST(OrdersOracle, ZeroBubbleHeuristics) {
+  std::map<std::string, int> compared;
+  test::for_each_line("oracles/schedules/orders.jsonl.gz", [&](const json& line) {
+    const std::string name = line["gen"];
+    if (name != "zb-auto" && name != "zbv-auto") return;
+    ++compared[name];
+    expect_order(line, name, searched_args(line, 2, 1));
+  });
+  EXPECT_EQ(compared, (std::map<std::string, int>{{"zb-auto", 750}, {"zbv-auto", 250}}));
+}
+
+// Computations of ColossalAI's get_v_schedule(), which lists transfers and the optimizer's validation
+// between them. "F:1:3" is the forward of microbatch 3 in chunk 1.
+std::vector<std::string> colossal_order(const json& line) {
+  std::vector<std::string> rows;
+  const int ranks = line["p"];
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::istringstream nodes(line["nodes"][static_cast<std::size_t>(rank)].get<std::string>());
+    std::string row;
+    for (std::string node; nodes >> node;) {
+      if (node[1] != ':') continue;  // SF, RPV, ...
+      const char kind = node[0] == 'B' ? 'I' : node[0];
+      row += (row.empty() ? "" : " ") + std::to_string(v_stage(ranks, rank, node[2] - '0')) + kind +
+             node.substr(4);
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+TEST(OrdersOracle, ColossalAI) {
+  const int lines =
+      test::for_each_line("oracles/schedules/colossalai_zbv.jsonl.gz", [](const json& recorded) {
+        json line = recorded;
+        line["order"] = colossal_order(line);
+        line["v"] = 2;
+        line["gen_cost"] = line["cost"];
+        line["mem_limit"] = 2 * line["p"].get<int>();
+        expect_order(line, "zbv-auto", searched_args(line, 2, 1));
+        const Schedule schedule = test::schedule_of_order(line);
+        test::expect_peaks(schedule, line, test::label_of(line), false);
+        json eval = line["eval"];
+        eval["cost"] = line["cost"];
+        EXPECT_EQ(test::expect_evaluation(schedule, eval, test::label_of(line)), 5);
+      });
+  EXPECT_EQ(lines, 58);
+}
+
+TEST(OrdersOracle, HandMadeV) {
+  int evaluations = 0;
+  const int lines = test::for_each_line("oracles/schedules/zbv_handcrafted.jsonl.gz", [&](const json& line) {
+    expect_order(line, "zb-v", args_of(line));
+    const Schedule schedule = test::schedule_of_order(line);
+    test::expect_peaks(schedule, line, test::label_of(line));
+    for (const json& eval : line["evals"]) {
+      EXPECT_EQ(test::expect_evaluation(schedule, eval, test::label_of(line)), 5);
+      ++evaluations;
+    }
+  });
+  EXPECT_EQ(lines, 41);
+  EXPECT_EQ(evaluations, 6 * 41);
+}
+
+// Driven through the real step(); idle time of every rank too, for pairs of other cost than their halves.
+TEST(OrdersOracle, DualPipe) {
+  std::map<std::string, int> compared;
+  int figures = 0;
+  const int lines = test::for_each_line("oracles/schedules/dualpipe.jsonl.gz", [&](const json& line) {
+    const Schedule schedule = test::schedule_of_order(line);
+    EXPECT_EQ(test::findings_text(validate_schedule(schedule)), "") << test::label_of(line);
+    test::expect_peaks(schedule, line, test::label_of(line));
+    if (line.contains("evals")) {
+      for (const json& eval : line["evals"])
+        figures += test::expect_evaluation(schedule, eval, test::label_of(line));
+    }
+    const auto name = kNames.find(line["gen"]);
+    if (name == kNames.end()) return;
+    ++compared[line["gen"]];
+    expect_order(line, name->second, args_of(line));
+  });
+  EXPECT_EQ(lines, 74);
+  EXPECT_EQ(compared, (std::map<std::string, int>{{"dualpipev", 32}}));
+  EXPECT_GT(figures, 2000);
+}
+
+// Lines with an error record that the original crashes when no block fits; ours says so.
+TEST(OrdersOracle, VBuildingBlocks) {
+  int compared = 0;
+  int refused = 0;
+  const int lines =
+      test::for_each_line("oracles/schedules/v_building_blocks.jsonl.gz", [&](const json& recorded) {
+        json line = recorded;
+        line["v"] = 2;
+        GeneratorArgs args = args_of(line);
+        args.activations.cap = {line["cap"]};
+        if (line.contains("error")) {
+          const json cost = line["cost"];
+          args.costs.forward = {cost[0]};
+          args.costs.input_grad = {cost[1]};
+          args.costs.weight_grad = {cost[2]};
+          args.costs.hop = cost[3];
+          EXPECT_FALSE(test::generate("v-auto", args)) << test::label_of(line);
+          ++refused;
+          return;
+        }
+        line["gen_cost"] = line["cost"];
+        line["mem_limit"] = line["cap"];
+        args = searched_args(line, 1, 0);
+        expect_order(line, "v-auto", args);
+        const Schedule schedule = test::schedule_of_order(line);
+        test::expect_peaks(schedule, line, test::label_of(line), false);
+        json eval = line["eval"];
+        eval["cost"] = line["cost"];
+        EXPECT_EQ(test::expect_evaluation(schedule, eval, test::label_of(line)), 5);
+        std::map<std::string, int> frontier;
+        for (const auto& [peak, idle] : search_v_blocks(args, line["cap"]).idle_slots_of_peak)
+          frontier[std::to_string(peak)] = idle;
+        EXPECT_EQ(json(frontier), line["mem_to_bubble_slots"]) << test::label_of(line);
+        ++compared;
+      });
+  EXPECT_EQ(lines, 124);
+  EXPECT_EQ(compared, 89);
+  EXPECT_EQ(refused, 35);
 }
 
 // JaxPP's InterleavedGPipe repeats backward 0 for ever (its records say so) and is not compared.
@@ -86,8 +237,8 @@ TEST(OrdersOracle, JaxPP) {
   });
   EXPECT_EQ(lines, 497);
   const std::map<std::string, int> expected = {
-      {"jaxpp.Std1F1B", 51},    {"jaxpp.GPipe", 51},           {"jaxpp.Eager1F1B", 51},
-      {"jaxpp.ZeroBubble", 46}, {"jaxpp.Interleaved1F1B", 82}, {"jaxpp.KimiK2", 82},
+      {"jaxpp.Std1F1B", 51},         {"jaxpp.GPipe", 51},  {"jaxpp.Eager1F1B", 51}, {"jaxpp.ZeroBubble", 46},
+      {"jaxpp.Interleaved1F1B", 82}, {"jaxpp.KimiK2", 82}, {"jaxpp.DualPipeV", 32},
   };
   EXPECT_EQ(compared, expected);
   EXPECT_GT(evaluations, 700);
@@ -100,6 +251,8 @@ const std::map<std::string, std::string> kTorchNames = {
     {"Interleaved1F1B", "torch-interleaved"},
     {"LoopedBFS", "torch-looped-bfs"},
     {"InterleavedZeroBubble", "torch-interleaved-zb"},
+    {"ZBVZeroBubble", "zb-v"},
+    {"DualPipeV", "dualpipe-v"},
 };
 
 std::string without_sharding(const Schedule& schedule) {
@@ -146,10 +299,11 @@ TEST(OrdersOracle, Torch) {
       });
   EXPECT_EQ(lines, 252);
   const std::map<std::string, int> expected = {
-      {"1F1B", 15}, {"GPipe", 21}, {"Interleaved1F1B", 42}, {"InterleavedZeroBubble", 42}, {"LoopedBFS", 42},
+      {"1F1B", 15},      {"GPipe", 21},         {"Interleaved1F1B", 42}, {"InterleavedZeroBubble", 42},
+      {"LoopedBFS", 42}, {"ZBVZeroBubble", 21}, {"DualPipeV", 9},
   };
   EXPECT_EQ(same, expected);
-  EXPECT_EQ(refused, (std::map<std::string, int>{{"1F1B", 6}}));
+  EXPECT_EQ(refused, (std::map<std::string, int>{{"1F1B", 6}, {"DualPipeV", 33}, {"ZBVZeroBubble", 21}}));
 }
 
 }  // namespace
