@@ -66,6 +66,10 @@ std::int64_t first_not_finite(const at::Tensor& flat) {
   return -1;
 }
 
+std::string number_text(double value) {
+  return std::isnan(value) ? "NaN" : fmt::format("{}", value);  // without the sign of a NaN
+}
+
 // sums[i] = round(sums[i] + values[i]) where sums are 16 bits wide.
 void accumulate_rounding(const at::Tensor& values, const at::Tensor& sums) {
   float added[kBlock], sum[kBlock];
@@ -222,10 +226,11 @@ Status GradBuffer::check_for_nan(int bucket) const {
     const at::Tensor flat = parameter.main_grad.view({-1});
     const std::int64_t found = first_not_finite(flat);
     if (found < 0) continue;
-    return fail(ErrorCode::kState,
-                fmt::format("rank {}, bucket {}: the gradient of {} is {} at element {}; gradients must be "
-                            "finite (a loss scaler would skip this step)",
-                            options_.rank, bucket, parameter.name, flat[found].item<double>(), found));
+    return fail(
+        ErrorCode::kState,
+        fmt::format("rank {}, bucket {}: the gradient of {} is {} at element {}; gradients must be "
+                    "finite (a loss scaler would skip this step)",
+                    options_.rank, bucket, parameter.name, number_text(flat[found].item<double>()), found));
   }
   return {};
 }

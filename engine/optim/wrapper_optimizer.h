@@ -48,6 +48,10 @@ class WrapperOptimizer : public MegatronOptimizer {
   // offload, saved as fp32_param.
   virtual bool is_main_copy(std::size_t position) const { return targets_[position] != nullptr; }
 
+  // Called for every tensor of a sharded state dict, made as if the value were a whole parameter that all
+  // data-parallel ranks have; classes that keep shards say what it is instead.
+  virtual void localize(std::size_t, const ShardedMetadata&, ShardedTensor&) const {}
+
   // The base optimizer's saved dictionary brought into the current order of groups: groups matched by
   // identity, parameters renumbered with their states, a common step (state.common_step) handed to every
   // state.

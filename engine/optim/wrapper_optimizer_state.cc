@@ -111,12 +111,14 @@ Result<ShardedStateDict> WrapperOptimizer::sharded_state_dict(bool is_loading,
     const int tp_rank = parameter->expert ? options_.expert_tp_rank : options_.tp_rank;
     const int replica =
         metadata.dp_rank + (parameter->tensor_parallel ? 0 : tp_rank) + (parameter->shared ? 1 : 0);
+    const std::size_t at = position++;
     const auto add = [&](std::string_view name, const at::Tensor& data) {
       if (!data.defined()) return;
       out.tensors.push_back(
           sharded(fmt::format("{}{}.{}", prefix, name, parameter->name), data, *parameter, replica));
+      localize(at, metadata, out.tensors.back());
     };
-    if (is_main_copy(position++)) add("fp32_param", parameter->value);
+    if (is_main_copy(at)) add("fp32_param", parameter->value);
     const ParamState* state = inner_->find_state(*parameter);
     if (state == nullptr) continue;
     add("exp_avg", state->exp_avg);

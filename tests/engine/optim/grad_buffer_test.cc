@@ -185,7 +185,7 @@ TEST(GradBuffer, ABadGradientIsNamed) {
   params[0]->main_grad[1200] = std::numeric_limits<float>::quiet_NaN();
   const Status found = buffer->check_for_nan(1);
   ASSERT_FALSE(found);
-  EXPECT_NE(found.error().message.find("rank 5, bucket 1: the gradient of embedding is nan at element 1200"),
+  EXPECT_NE(found.error().message.find("rank 5, bucket 1: the gradient of embedding is NaN at element 1200"),
             std::string::npos)
       << found.error().message;
   params[1]->main_grad[0] = -std::numeric_limits<float>::infinity();
