@@ -213,6 +213,11 @@ Status ChainedOptimizer::step_with_ready_grads() {
   return {};
 }
 
+Status ChainedOptimizer::sync_gradients() {
+  for (const auto& member : members_) PL_TRY(member->sync_gradients());
+  return {};
+}
+
 Status ChainedOptimizer::sync_params() {
   for (const auto& member : members_) PL_TRY(member->sync_params());
   return {};

@@ -53,6 +53,7 @@ class ChainedOptimizer : public MegatronOptimizer {
   void update_scaler(bool found_inf) override;
 
   Status step_with_ready_grads() override;
+  Status sync_gradients() override;
   Status sync_params() override;
   Result<LocalNorm> reduced_norm() override;
   Result<std::int64_t> count_zeros() override;

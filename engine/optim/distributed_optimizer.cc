@@ -223,7 +223,7 @@ Status DistributedOptimizer::sync_gradients() {
   for (int bucket = 0; bucket < buckets(); ++bucket) {
     if (!buckets_[static_cast<std::size_t>(bucket)].reduced) PL_TRY(reduce_scatter_bucket(bucket));
   }
-  return {};
+  return agree_before_reduction();
 }
 
 Status DistributedOptimizer::all_gather_bucket(int bucket) {
@@ -242,6 +242,7 @@ Status DistributedOptimizer::sync_params() {
 
 void DistributedOptimizer::copy_model_grads_to_main_grads() {
   const at::NoGradGuard no_grad;
+  for (BucketPlace& place : buckets_) place.reduced = false;
   for (Shard& shard : shards_) {
     if (inner_->options().precision_aware) {
       shard.main->decoupled_grad = shard.gradient;
@@ -262,13 +263,6 @@ Status DistributedOptimizer::agree_before_reduction() {
               fmt::format("rank {}: a gradient of another rank is not finite; its own message names "
                           "the parameter",
                           options_.rank));
-}
-
-Result<bool> DistributedOptimizer::prepare_grads() {
-  PL_TRY(sync_gradients());
-  for (BucketPlace& place : buckets_) place.reduced = false;
-  PL_TRY(agree_before_reduction());
-  return MixedPrecisionOptimizer::prepare_grads();
 }
 
 void DistributedOptimizer::zero_grad(bool set_to_none) {

@@ -60,17 +60,16 @@ class DistributedOptimizer : public MixedPrecisionOptimizer {
   int buckets() const { return static_cast<int>(buckets_.size()); }
   // Scales and reduce-scatters one bucket. At most once a step; the same order on all ranks.
   Status reduce_scatter_bucket(int bucket);
-  // Those not yet reduced in this step. prepare_grads() and step() begin with it.
-  Status sync_gradients();
+  // Those not yet reduced in this step, which ends with copy_model_grads_to_main_grads(). With check_for_nan and no
+  // scaler every rank looks at its whole buckets before they are summed, so that the message names the rank whose
+  // gradient it is; all ranks return an error then.
+  Status sync_gradients() override;
   // Clips, updates the own shards and rounds them into the model; no communication.
   Status step_shard(double norm) { return finish_step(norm); }
   Status all_gather_bucket(int bucket);
   Status sync_params() override;  // all buckets
 
   void copy_model_grads_to_main_grads() override;
-  // sync_gradients() first. With check_for_nan and no scaler every rank looks at its whole buckets before they
-  // are summed, so the message names the rank whose gradient it is.
-  Result<bool> prepare_grads() override;
   // Of shards and of the model's parameters; the buffers are the wrapper's to clear.
   void zero_grad(bool set_to_none = true) override;
 

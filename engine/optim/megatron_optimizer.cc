@@ -101,6 +101,7 @@ Result<bool> MegatronOptimizer::agree(bool flag) {
 }
 
 Result<bool> MegatronOptimizer::prepare_grads() {
+  PL_TRY(sync_gradients());
   copy_model_grads_to_main_grads();
   const Result<bool> local = unscale_local();
   if (!local) return local;

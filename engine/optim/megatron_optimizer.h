@@ -113,6 +113,8 @@ class MegatronOptimizer {
   virtual Result<bool> prepare_grads();        // copy, unscale, agree, update scaler; the agreed found_inf
   virtual Status step_with_ready_grads() = 0;  // update and copy back, no clipping
   virtual Result<StepOutcome> step();
+  // Reduces gradients that are not reduced yet; prepare_grads() begins with it, a Program does it by itself.
+  virtual Status sync_gradients() { return {}; }
   // Gathers updated shards; step() and step_with_ready_grads() end with it, a Program does it by itself.
   virtual Status sync_params() { return {}; }
   Result<double> get_grad_norm();

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include "engine/optim/chained_optimizer.h"
 #include "tests/engine/optim/distributed_support.h"
 #include "tests/support/property.h"
 
@@ -34,6 +35,7 @@ Case draw_case() {
   if (c.type == at::kHalf || (c.type == at::kBFloat16 && *rc::gen::arbitrary<bool>().as("scaler"))) {
     c.loss_scale = 4.0;
   }
+  c.offload_fraction = *rc::gen::element(-1.0, -1.0, 0.4).as("offload fraction");
   if (*rc::gen::arbitrary<bool>().as("overflow")) {
     Injection injection;
     injection.step = *rc::gen::inRange(0, 2).as("  in step");
@@ -51,7 +53,9 @@ TEST(DistributedOptimizerProperty, AStepIsTheReplicatedStep) {
   check_cases(10'000, [] {
     const Case c = draw_case();
     Cluster cluster(c);
-    Replicated reference(c);
+    Case plain = c;
+    plain.offload_fraction = -1.0;
+    Replicated reference(plain);
     for (int step = 0; step < 2; ++step) {
       const StepOutcome outcome = cluster.train(step), expected = reference.train(step);
       RC_ASSERT(outcome.found_inf == expected.found_inf);
@@ -121,6 +125,53 @@ TEST(DistributedOptimizer, StepsOverThreadsEqualTheReplicatedSteps) {
   c.dp = 4;
   c.groups = 2;
   run_threads(c, 3);
+}
+
+// A chain takes its members through the whole step: gradients reduced, one norm, parameters gathered.
+TEST(DistributedOptimizer, AChainOfTwoEqualsOneReplicatedOptimizer) {
+  Case c;
+  c.loss_scale = 8.0;
+  c.dp = 3;
+  c.sizes = {37, 130};
+  c.injections = {{1, 2, 1, 17, std::numeric_limits<float>::infinity()}};
+  Replicated reference(c);
+  for (int step = 0; step < 3; ++step) reference.train(step);
+  const auto group = thread_group(c.dp);
+  std::vector<std::string> errors(3);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < c.dp; ++r) {
+    threads.emplace_back([&, r] {
+      const auto& own = group[static_cast<std::size_t>(r)];
+      std::vector<ParameterPtr> params = model_of(c);
+      std::vector<std::shared_ptr<GradBuffer>> buffers;
+      std::vector<std::unique_ptr<MegatronOptimizer>> members;
+      MegatronOptimizerOptions options = options_of(c, r);
+      options.grad_stats = own;
+      for (const ParameterPtr& parameter : params) {
+        GradBufferOptions buffer;
+        buffer.layout.shards = c.dp;
+        buffer.shard = r;
+        buffers.push_back(must(GradBuffer::create({parameter}, buffer)));
+        members.push_back(must(DistributedOptimizer::create(base_of(c, {parameter}), options, scaler_of(c),
+                                                            {{buffers.back()}, own, 1.0f / 3.0f})));
+      }
+      const auto chain = must(ChainedOptimizer::create(options, std::move(members)));
+      for (int step = 0; step < 3; ++step) {
+        chain->zero_grad();
+        for (int p = 0; p < 2; ++p) {
+          buffers[static_cast<std::size_t>(p)]->zero();
+          must(accumulate_main_grad(*params[static_cast<std::size_t>(p)], gradient_of(c, step, r, p)));
+        }
+        must(chain->step());
+      }
+      for (std::size_t p = 0; p < params.size(); ++p) {
+        if (!same(params[p]->value, reference.params[p]->value))
+          errors[static_cast<std::size_t>(r)] = "differs";
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(errors, (std::vector<std::string>{"", "", ""}));
 }
 
 TEST(DistributedOptimizer, RanksWithPaddingOnlyStepToo) {

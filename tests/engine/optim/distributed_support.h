@@ -21,6 +21,7 @@
 #include "engine/optim/distributed_optimizer.h"
 #include "engine/optim/float16_optimizer.h"
 #include "engine/optim/fp32_optimizer.h"
+#include "engine/optim/hybrid_device_optimizer.h"
 #include "engine/runtime/reduce.h"
 
 namespace plumbline::test::distributed {
@@ -46,6 +47,7 @@ struct Case {
   double lr = 1e-2;
   double loss_scale = 0.0;  // initial scale of a dynamic scaler; 0: none
   bool log_num_zeros = false;
+  double offload_fraction = -1.0;  // of a HybridDeviceOptimizer; below 0: none
   std::vector<Injection> injections;
 
   double gradient_scale() const { return 1.0 / dp; }
@@ -129,6 +131,11 @@ inline MegatronOptimizerOptions options_of(const Case& c, int rank = 0) {
 }
 
 inline std::unique_ptr<BaseOptimizer> base_of(const Case& c, const std::vector<ParameterPtr>& params) {
+  if (c.offload_fraction >= 0.0) {
+    HybridDeviceOptions hybrid;
+    hybrid.offload_fraction = c.offload_fraction;
+    return must(HybridDeviceOptimizer::create(groups_of(c, params), c.rule, hybrid));
+  }
   return std::make_unique<BaseOptimizer>(groups_of(c, params), c.rule);
 }
 
@@ -148,9 +155,7 @@ struct Rank {
   }
 };
 
-inline Rank make_rank(
-    const Case& c, int rank, std::shared_ptr<Collective> dp = nullptr,
-    std::unique_ptr<BaseOptimizer> (*make_base)(const Case&, const std::vector<ParameterPtr>&) = base_of) {
+inline Rank make_rank(const Case& c, int rank, std::shared_ptr<Collective> dp = nullptr) {
   Rank made;
   made.params = model_of(c);
   GradBufferOptions buffer;
@@ -163,7 +168,7 @@ inline Rank make_rank(
   MegatronOptimizerOptions options = options_of(c, rank);
   options.grad_stats = dp;
   made.optimizer =
-      must(DistributedOptimizer::create(make_base(c, made.params), std::move(options), scaler_of(c),
+      must(DistributedOptimizer::create(base_of(c, made.params), std::move(options), scaler_of(c),
                                         {made.buffers, dp, static_cast<float>(c.gradient_scale())}));
   return made;
 }
