@@ -392,11 +392,22 @@ TEST(Float16Optimizer, OffloadAndRestoreChangeNothing) {
     must(moves.optimizer->step());
     const ParameterPtr main = moves.optimizer->get_parameters()[0],
                        native = moves.optimizer->get_parameters()[1];
-    const void* was = main->value.data_ptr();
+    const auto owned = [&] {
+      std::vector<at::Tensor> all{main->value, moves.optimizer->get_parameters()[2]->value};
+      for (const ParameterPtr& one : moves.optimizer->get_parameters()) {
+        const ParamState* state = moves.optimizer->find_state(*one);
+        all.insert(all.end(), {state->exp_avg, state->exp_avg_sq});
+      }
+      return all;
+    };
     const void* native_was = native->value.data_ptr();
+    const std::vector<at::Tensor> before = owned();
     must(moves.optimizer->offload_to_cpu());
     EXPECT_TRUE(moves.optimizer->offloaded());
-    EXPECT_NE(main->value.data_ptr(), was);
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      EXPECT_FALSE(owned()[i].is_alias_of(before[i])) << i;  // each went to memory of its own on the CPU
+      EXPECT_EQ(before[i].use_count(), 1u) << i;             // and the old one is given back
+    }
     EXPECT_EQ(native->value.data_ptr(), native_was);  // the model's
     must(moves.optimizer->offload_to_cpu());          // again: nothing
     for (const Status& refused :

@@ -57,19 +57,18 @@ std::vector<float> part(const std::vector<float>& values, int rank, int ranks) {
 
 TEST(OptimizerProperty, NormAndZerosAreThoseOfTheWholeModel) {
   check_cases(10'000, [] {
-    const int stages = *rc::gen::inRange(1, 4).as("stages"), tp = *rc::gen::inRange(1, 4).as("tp");
+    const int stages = *between(1, 3).as("stages"), tp = *between(1, 3).as("tp");
     const double p =
         *rc::gen::element(2.0, 2.0, 2.0, 1.0, 3.0, std::numeric_limits<double>::infinity()).as("p");
     // For p = 2 any magnitudes; a power of a huge one may not fit a double for other p.
-    const auto value = p == 2.0 ? finite_float() : rc::gen::map(rc::gen::inRange(-64, 65), [](int n) {
-      return static_cast<float>(n) / 8.0f;
-    });
+    const auto value =
+        p == 2.0 ? finite_float()
+                 : rc::gen::map(between(-64, 64), [](int n) { return static_cast<float>(n) / 8.0f; });
     const auto model =
-        *rc::gen::resize(8, rc::gen::container<std::vector<Spread>>(rc::gen::build<Spread>(
-                                rc::gen::set(&Spread::values, rc::gen::container<std::vector<float>>(value)),
-                                rc::gen::set(&Spread::stage, rc::gen::inRange(0, stages)),
-                                rc::gen::set(&Spread::tensor_parallel), rc::gen::set(&Spread::expert),
-                                rc::gen::set(&Spread::tied))))
+        *few(8, rc::gen::build<Spread>(rc::gen::set(&Spread::values, few(8, value)),
+                                       rc::gen::set(&Spread::stage, between(0, stages - 1)),
+                                       rc::gen::set(&Spread::tensor_parallel), rc::gen::set(&Spread::expert),
+                                       rc::gen::set(&Spread::tied)))
              .as("model");
     MegatronOptimizerOptions options;
     options.norm_type = p;
@@ -114,8 +113,7 @@ TEST(OptimizerProperty, NormAndZerosAreThoseOfTheWholeModel) {
 
 TEST(OptimizerProperty, ClippingNeverGrowsAGradient) {
   check_cases(10'000, [] {
-    const auto values =
-        *rc::gen::resize(8, rc::gen::container<std::vector<float>>(finite_float())).as("gradient");
+    const auto values = *few(8, finite_float()).as("gradient");
     const double max_norm =
         *rc::gen::oneOf(
              rc::gen::element(0.0, 1e-30, 1.0, 1e30),
@@ -146,10 +144,8 @@ TEST(OptimizerProperty, ClippingNeverGrowsAGradient) {
 // saved.
 TEST(OptimizerProperty, ChainsWithEmptyGroups) {
   check_cases(3'000, [] {
-    const auto sizes = *rc::gen::resize(5, rc::gen::container<std::vector<std::vector<int>>>(
-                                               rc::gen::container<std::vector<int>>(rc::gen::inRange(0, 4))))
-                            .as("sizes of the parameters of each group");
-    const int members = *rc::gen::inRange(1, 4).as("members");
+    const auto sizes = *few(5, few(4, between(0, 3))).as("sizes of the parameters of each group");
+    const int members = *between(1, 3).as("members");
     const auto type = *rc::gen::element(at::kHalf, at::kBFloat16, at::kFloat).as("precision");
     struct Model {
       std::vector<ParameterPtr> params;
@@ -215,8 +211,7 @@ TEST(OptimizerProperty, ChainsWithEmptyGroups) {
 TEST(OptimizerProperty, OffloadAndRestoreAtAnyTimeChangeNothing) {
   check_cases(3'000, [] {
     // Per step: how often to offload and restore before it, and whether it overflows.
-    const auto plan = *rc::gen::resize(6, rc::gen::container<std::vector<std::pair<int, bool>>>(rc::gen::pair(
-                                              rc::gen::inRange(0, 3), rc::gen::arbitrary<bool>())))
+    const auto plan = *few(5, rc::gen::pair(between(0, 2), rc::gen::arbitrary<bool>()))
                            .as("(trips to the CPU, overflow) of each step");
     const bool at_start = *rc::gen::arbitrary<bool>().as("states made at the start");
     Chain stays, moves;

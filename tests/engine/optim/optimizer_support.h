@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -107,11 +108,23 @@ inline StateValue snapshot(MegatronOptimizer& optimizer, const std::vector<Param
   return clone(StateValue(std::move(all)));
 }
 
-// Runs `rank(index)` on a thread for every rank.
+// Runs `rank(index)` on a thread for every rank; the first rank's exception is thrown on.
 inline void on_ranks(int ranks, const std::function<void(int)>& rank) {
+  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
-  for (int r = 0; r < ranks; ++r) threads.emplace_back([&, r] { rank(r); });
+  for (int r = 0; r < ranks; ++r) {
+    threads.emplace_back([&, r] {
+      try {
+        rank(r);
+      } catch (...) {
+        thrown[static_cast<std::size_t>(r)] = std::current_exception();
+      }
+    });
+  }
   for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& one : thrown) {
+    if (one) std::rethrow_exception(one);
+  }
 }
 
 }  // namespace plumbline::test

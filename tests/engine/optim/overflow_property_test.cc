@@ -36,10 +36,9 @@ rc::Gen<float> not_finite() {
 }
 
 rc::Gen<Bad> bad_value(int steps, int ranks) {
-  return rc::gen::build<Bad>(rc::gen::set(&Bad::step, rc::gen::inRange(0, steps)),
-                             rc::gen::set(&Bad::rank, rc::gen::inRange(0, ranks)),
-                             rc::gen::set(&Bad::tensor, rc::gen::inRange(0, kTensors)),
-                             rc::gen::set(&Bad::value, not_finite()));
+  return rc::gen::build<Bad>(
+      rc::gen::set(&Bad::step, between(0, steps - 1)), rc::gen::set(&Bad::rank, between(0, ranks - 1)),
+      rc::gen::set(&Bad::tensor, between(0, kTensors - 1)), rc::gen::set(&Bad::value, not_finite()));
 }
 
 struct Setting {
@@ -48,11 +47,11 @@ struct Setting {
 
 Setting drawn_setting(int most_steps) {
   Setting s;
-  s.ranks = *rc::gen::inRange(2, 5).as("ranks");
-  s.steps = *rc::gen::inRange(1, most_steps + 1).as("steps");
-  s.window = *rc::gen::inRange(1, 4).as("growth interval");
-  s.hysteresis = *rc::gen::inRange(1, 4).as("hysteresis");
-  s.exponent = *rc::gen::inRange(0, 5).as("log2 of the first scale");
+  s.ranks = *between(2, 4).as("ranks");
+  s.steps = *between(1, most_steps).as("steps");
+  s.window = *between(1, 3).as("growth interval");
+  s.hysteresis = *between(1, 3).as("hysteresis");
+  s.exponent = *between(0, 4).as("log2 of the first scale");
   return s;
 }
 
@@ -106,8 +105,7 @@ Chain trained_without(const Setting& s, const std::vector<Bad>& bads) {
 TEST(OverflowProperty, AnySubsetOfRanksIsOneDecision) {
   check_cases(10'000, [] {
     const Setting s = drawn_setting(5);
-    const auto bads =
-        *rc::gen::resize(6, rc::gen::container<std::vector<Bad>>(bad_value(s.steps, s.ranks))).as("bad");
+    const auto bads = *few(4, bad_value(s.steps, s.ranks)).as("bad");
     std::vector<Chain> ranks;
     for (int r = 0; r < s.ranks; ++r)
       ranks.emplace_back(MegatronOptimizerOptions{}, ChainGroups{}, scaler_of(s));
@@ -139,8 +137,7 @@ TEST(OverflowProperty, AnySubsetOfRanksIsOneDecision) {
 TEST(OverflowProperty, AnySubsetOfThreadsIsOneDecision) {
   check_cases(300, [] {
     const Setting s = drawn_setting(4);
-    const auto bads =
-        *rc::gen::resize(6, rc::gen::container<std::vector<Bad>>(bad_value(s.steps, s.ranks))).as("bad");
+    const auto bads = *few(4, bad_value(s.steps, s.ranks)).as("bad");
     const auto decision = thread_group(s.ranks), stats = thread_group(s.ranks);
     std::vector<std::string> differences(static_cast<std::size_t>(s.ranks));
     std::vector<std::vector<bool>> skipped(static_cast<std::size_t>(s.ranks));
@@ -173,10 +170,8 @@ TEST(OverflowProperty, AnySubsetOfThreadsIsOneDecision) {
 TEST(OverflowProperty, AnyBitsInAnyShape) {
   check_cases(10'000, [] {
     const auto type = *rc::gen::element(at::kHalf, at::kBFloat16, at::kFloat).as("precision");
-    const auto exponent = *rc::gen::inRange(0, 25).as("log2 of the scale");
-    const auto tensors = *rc::gen::resize(5, rc::gen::container<std::vector<std::vector<float>>>(
-                                                 rc::gen::container<std::vector<float>>(any_float())))
-                              .as("gradients");
+    const auto exponent = *between(0, 24).as("log2 of the scale");
+    const auto tensors = *few(5, few(5, any_float())).as("gradients");
     const float scale = std::ldexp(1.0f, exponent), inverse = std::ldexp(1.0f, -exponent);
     std::vector<ParameterPtr> models;
     bool bad = false;
