@@ -73,6 +73,12 @@ Result<std::unique_ptr<DistributedOptimizer>> DistributedOptimizer::create(
   PL_TRY(check_megatron_options(options));
   PL_TRY(check_scaler(scaler, inner->parameters()));
   PL_TRY(check_buffers(placement));
+  if (placement.main_params_type != DType::kF32 && !inner->options().precision_aware) {
+    return fail(ErrorCode::kConfig,
+                fmt::format("distributed optimizer: main parameters in {} need precision-aware states; "
+                            "turn them on, or keep fp32",
+                            dtype_name(placement.main_params_type)));
+  }
   PL_TRY(check_membership(inner->parameters(), placement));
   return std::unique_ptr<DistributedOptimizer>(new DistributedOptimizer(
       std::move(inner), std::move(options), scaler, std::move(placement), std::move(init_state)));
@@ -161,7 +167,8 @@ DistributedOptimizer::Shard DistributedOptimizer::make_shard(int buffer_index, i
   }
   shard.target = part;
   shard.main = std::make_shared<Parameter>(*part);
-  shard.main->value = value.to(at::kFloat);
+  shard.main->value =
+      value.to(scalar_type_of(placement_.main_params_type), /*non_blocking=*/false, /*copy=*/true);
   return shard;
 }
 

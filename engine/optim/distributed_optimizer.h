@@ -35,10 +35,12 @@ class DistributedOptimizer : public MixedPrecisionOptimizer {
     std::vector<std::shared_ptr<GradBuffer>> buffers;  // of all parameters in the groups, distributed
     std::shared_ptr<Collective> dp;  // the buffers' reduction group; null: a Program does the reductions
     float gradient_scale = 1.0f;     // multiplies gradients before their sum; 1/dp makes it a mean
+    // Precision of the main copies of 16-bit parameters: f32, with precision-aware states f16 or bf16 too.
+    DType main_params_type = DType::kF32;
   };
   // `inner`'s groups hold the model's parameters; states they already have are cut into shards. Refused: a
   // parameter in no buffer or two, a buffer's parameter in no group, buffers whose shards are not dp's ranks,
-  // fp16 without a scaler.
+  // fp16 without a scaler, main copies in 16 bits without precision-aware states.
   static Result<std::unique_ptr<DistributedOptimizer>> create(std::unique_ptr<BaseOptimizer> inner,
                                                               MegatronOptimizerOptions options,
                                                               LossScaler scaler, Placement placement,
@@ -47,7 +49,7 @@ class DistributedOptimizer : public MixedPrecisionOptimizer {
   // One shard, in the order of the flattened groups.
   struct Shard {
     ParameterPtr model;   // the whole parameter
-    ParameterPtr main;    // what the base optimizer works on: 1-D fp32
+    ParameterPtr main;    // what the base optimizer works on: 1-D
     ParameterPtr target;  // 16-bit view that receives the rounded result; null for fp32 parameters
     int buffer = 0, bucket = 0;
     ParamShard range;

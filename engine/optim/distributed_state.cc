@@ -22,13 +22,18 @@ constexpr const char* kStepKey = "optimizer.state.common_step";
 struct StateKey {
   const char* name;
   at::Tensor ParamState::*tensor;
+  bool of_adam;  // Adam always has it; the others occur with SGD's momentum or on a hybrid device optimizer
 };
-constexpr std::array<StateKey, 2> kAdamKeys = {
-    {{"exp_avg", &ParamState::exp_avg}, {"exp_avg_sq", &ParamState::exp_avg_sq}}};
-constexpr std::array<StateKey, 1> kSgdKeys = {{{"momentum_buffer", &ParamState::momentum_buffer}}};
+constexpr std::array<StateKey, 4> kStateKeys = {{{"exp_avg", &ParamState::exp_avg, true},
+                                                 {"exp_avg_sq", &ParamState::exp_avg_sq, true},
+                                                 {"momentum_buffer", &ParamState::momentum_buffer, false},
+                                                 {"master_param", &ParamState::master_param, false}}};
 
-std::span<const StateKey> keys_of(Rule rule) {
-  return rule == Rule::kAdam ? std::span<const StateKey>(kAdamKeys) : std::span<const StateKey>(kSgdKeys);
+bool known_key(const std::string& key, Rule rule) {
+  if (key == kMainKey) return true;
+  return std::any_of(kStateKeys.begin(), kStateKeys.end(), [&](const StateKey& known) {
+    return key == known.name && (rule == Rule::kAdam || !known.of_adam);
+  });
 }
 
 // All tensors below a dictionary, names joined with dots.
@@ -145,7 +150,7 @@ std::vector<StatePiece> DistributedOptimizer::own_pieces() {
       piece.step = *group.step;
       piece.tensors.emplace_back(kMainKey, shard.main->value);
       if (const ParamState* state = inner_->find_state(*shard.main)) {
-        for (const StateKey& key : keys_of(inner_->options().rule)) {
+        for (const StateKey& key : kStateKeys) {
           if ((state->*key.tensor).defined()) piece.tensors.emplace_back(key.name, state->*key.tensor);
         }
       }
@@ -250,14 +255,10 @@ Status DistributedOptimizer::load_parameter_state(const StateDict& state, bool u
 // What the pieces must have for this rule, and the step of each group; absent for a group without elements.
 Result<std::vector<std::optional<std::int64_t>>> DistributedOptimizer::check_pieces(
     const PieceIndex& pieces) const {
-  const std::span<const StateKey> known = keys_of(inner_->options().rule);
+  const Rule rule = inner_->options().rule;
   for (const std::string& key : pieces.keys()) {
-    const bool is_known = key == kMainKey || std::any_of(known.begin(), known.end(),
-                                                         [&](const StateKey& k) { return key == k.name; });
-    if (!is_known) {
-      return fail(ErrorCode::kState,
-                  fmt::format("parameter state: {} is not a state of this optimizer", key));
-    }
+    if (known_key(key, rule)) continue;
+    return fail(ErrorCode::kState, fmt::format("parameter state: {} is not a state of this optimizer", key));
   }
   if (!pieces.has(kMainKey) && !pieces.empty()) {
     return fail(ErrorCode::kState, fmt::format("parameter state: no {}", kMainKey));
@@ -275,9 +276,8 @@ Result<std::vector<std::optional<std::int64_t>>> DistributedOptimizer::check_pie
       }
       if (*own) step = **own;
     }
-    if (inner_->options().rule != Rule::kAdam || !step) continue;
-    for (const StateKey& key : known) {
-      if (*step == 0 || pieces.has(key.name)) continue;
+    for (const StateKey& key : kStateKeys) {
+      if (rule != Rule::kAdam || !key.of_adam || step.value_or(0) == 0 || pieces.has(key.name)) continue;
       return fail(ErrorCode::kState, fmt::format("parameter state: no {} at step {}", key.name, *step));
     }
   }
@@ -288,8 +288,7 @@ Status DistributedOptimizer::load_pieces(const PieceIndex& pieces) {
   const auto steps = check_pieces(pieces);
   if (!steps) return tl::unexpected(steps.error());
   const at::NoGradGuard no_grad;
-  const std::span<const StateKey> keys = keys_of(inner_->options().rule);
-  const bool states = pieces.has(keys.front().name);
+  const bool states = pieces.keys().size() > 1;  // more than the main copies
   std::size_t next = 0;
   for (std::size_t g = 0; g < steps->size(); ++g) {
     ParamGroup& group = inner_->param_groups()[g];
@@ -304,9 +303,13 @@ Status DistributedOptimizer::load_pieces(const PieceIndex& pieces) {
       }
       ParamState& own = inner_->state(*shard.main);
       own.step = *group.step;
-      for (const StateKey& key : keys) {
+      for (const StateKey& key : kStateKeys) {
         at::Tensor& tensor = own.*key.tensor;
-        if (!tensor.defined()) tensor = at::zeros_like(shard.main->value);
+        if (!pieces.has(key.name)) {
+          tensor.reset();
+          continue;
+        }
+        if (!tensor.defined()) tensor = at::zeros_like(shard.main->value, at::kFloat);
         pieces.read(name, key.name, shard.range.param_begin, tensor);
       }
     }

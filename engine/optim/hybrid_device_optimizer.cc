@@ -1,6 +1,5 @@
 #include "engine/optim/hybrid_device_optimizer.h"
 
-#include <limits>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -135,10 +134,13 @@ void HybridDeviceOptimizer::refresh(const Part& part) {
     part.working->value.copy_(part.parameter->value);
     return;
   }
-  ParamState* state = find_state(*part.parameter);
-  if (state != nullptr && state->master_param.defined() &&
-      !state->master_param.is_same(part.working->value)) {
-    part.working->value.copy_(state->master_param);  // loaded, or from before the groups changed
+  const ParamState* state = find_state(*part.parameter);
+  if (state == nullptr || !state->master_param.defined()) {  // never updated, or loaded without one
+    part.working->value.copy_(part.parameter->value);
+    return;
+  }
+  if (!state->master_param.is_same(part.working->value)) {  // loaded, or from before the groups changed
+    part.working->value.copy_(state->master_param);
   }
   follow_weight(part.working->value, part.parameter->value.detach());
 }
@@ -216,22 +218,6 @@ void HybridDeviceOptimizer::step(float gradient_factor, const std::vector<Parame
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     groups_[g].step = resident_.optimizer->param_groups()[g].step;  // counted once in each half
   }
-}
-
-Status HybridDeviceOptimizer::load_state_dict(const StateDict& state) {
-  follow_groups();
-  PL_TRY(BaseOptimizer::load_state_dict(state));
-  const at::NoGradGuard no_grad;
-  for (const Half* half : {&resident_, &offloaded_}) {
-    for (const Part& part : half->parts) {
-      if (!part.copied) continue;
-      const ParamState* own = find_state(*part.parameter);
-      if (own != nullptr && own->master_param.defined()) continue;
-      part.working->value.fill_(
-          std::numeric_limits<float>::quiet_NaN());  // unlike any weight: refresh() takes it
-    }
-  }
-  return {};
 }
 
 void HybridDeviceOptimizer::init_state() {

@@ -13,6 +13,8 @@
 // before a step those elements of the working copy are taken from the weight, all others keep their fp32 bits. Hence
 // a weights-only load is seen without being told, and a full resume keeps every bit.
 //
+// A state without master_param (not updated yet, or not saved) means that the working copy is the weight.
+//
 // Results are the same bits for any fraction. States and settings are those of the parameters in the groups,
 // whatever part updates them: state_dict() knows nothing of parts.
 #pragma once
@@ -42,8 +44,6 @@ class HybridDeviceOptimizer : public BaseOptimizer {
   std::int64_t offloaded_numel();
 
   void step(float gradient_factor = 1.0f, const std::vector<Parameter*>* model = nullptr) override;
-  // A state without master_param for a 16-bit parameter: its working copy is taken from the weight.
-  Status load_state_dict(const StateDict& state) override;
   void init_state() override;
 
   // Makes every fp32 working copy the exact value of its weight, dropping the bits below: for a model whose

@@ -32,6 +32,11 @@ Case draw_case() {
     c.rule.rule = BaseOptimizerOptions::Rule::kSgd;
     c.momentum = *rc::gen::element(0.0, 0.9).as("momentum");
   }
+  if (c.momentum == 0.0 && c.rule.rule == BaseOptimizerOptions::Rule::kAdam && c.grad_reduce_in_fp32) {
+    c.rule.precision_aware = *rc::gen::arbitrary<bool>().as("precision-aware states");
+    c.rule.exp_avg_type = draw_type("first moment", {"f32", "bf16"});
+    c.rule.exp_avg_sq_type = draw_type("second moment", {"f32", "f16"});
+  }
   if (c.type == at::kHalf || (c.type == at::kBFloat16 && *rc::gen::arbitrary<bool>().as("scaler"))) {
     c.loss_scale = 4.0;
   }
@@ -55,6 +60,7 @@ TEST(DistributedOptimizerProperty, AStepIsTheReplicatedStep) {
     Cluster cluster(c);
     Case plain = c;
     plain.offload_fraction = -1.0;
+    plain.rule.precision_aware = false;  // the same moments, fed by fp32 gradients
     Replicated reference(plain);
     for (int step = 0; step < 2; ++step) {
       const StepOutcome outcome = cluster.train(step), expected = reference.train(step);
@@ -344,6 +350,9 @@ TEST(DistributedOptimizer, Refusals) {
   using Groups = std::vector<ParamGroup>;
   using Placement = DistributedOptimizer::Placement;
   EXPECT_EQ(error([](Groups&, Placement&, Rank&) {}), "made");
+  EXPECT_NE(
+      error([](Groups&, Placement& p, Rank&) { p.main_params_type = DType::kBF16; }).find("precision-aware"),
+      std::string::npos);
   EXPECT_NE(error([](Groups&, Placement&, Rank&) {}, LossScaler()).find("fp16"), std::string::npos);
   EXPECT_NE(error([](Groups&, Placement& p, Rank&) { p.buffers.clear(); }).find("lies in 0 gradient buffers"),
             std::string::npos);

@@ -82,7 +82,13 @@ TEST(DistributedStateProperty, SavedAtOneSizeContinuesAtAnother) {
     if (*rc::gen::inRange(0, 3).as("rule") == 0) {
       c.rule.rule = BaseOptimizerOptions::Rule::kSgd;
       c.momentum = *rc::gen::element(0.0, 0.9).as("momentum");
+    } else if (*rc::gen::arbitrary<bool>().as("precision-aware states")) {
+      c.rule.precision_aware = true;
+      c.rule.exp_avg_type = draw_type("first moment", {"f32", "f16", "bf16"});
+      c.rule.exp_avg_sq_type = draw_type("second moment", {"f32", "f16", "bf16"});
+      c.main_params = draw_type("main parameters", {"f32", "f16", "bf16"});
     }
+    c.offload_fraction = *rc::gen::element(-1.0, 0.5).as("offload fraction");
     Case other = c;
     other.dp = *rc::gen::inRange(1, 9).as("dp that loads");
     other.bucket_size = *rc::gen::inRange<std::int64_t>(0, 150).as("bucket size that loads");

@@ -15,6 +15,7 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <rapidcheck.h>
 
 #include "engine/base/rng.h"
 #include "engine/model/tensors.h"
@@ -47,11 +48,17 @@ struct Case {
   double lr = 1e-2;
   double loss_scale = 0.0;  // initial scale of a dynamic scaler; 0: none
   bool log_num_zeros = false;
-  double offload_fraction = -1.0;  // of a HybridDeviceOptimizer; below 0: none
+  DType main_params = DType::kF32;  // with precision-aware states
+  double offload_fraction = -1.0;   // of a HybridDeviceOptimizer; below 0: none
   std::vector<Injection> injections;
 
   double gradient_scale() const { return 1.0 / dp; }
 };
+
+// Drawn by name, so that a shrunk case can be read.
+inline DType draw_type(const std::string& what, std::vector<std::string> names) {
+  return *dtype_from_name(*rc::gen::elementOf(std::move(names)).as(what));
+}
 
 inline std::string param_name(int index) { return "layers." + std::to_string(index) + ".w"; }
 
@@ -167,9 +174,9 @@ inline Rank make_rank(const Case& c, int rank, std::shared_ptr<Collective> dp = 
   if (!made.params.empty()) made.buffers = must(make_grad_buffers(made.params, buffer, buffer));
   MegatronOptimizerOptions options = options_of(c, rank);
   options.grad_stats = dp;
-  made.optimizer =
-      must(DistributedOptimizer::create(base_of(c, made.params), std::move(options), scaler_of(c),
-                                        {made.buffers, dp, static_cast<float>(c.gradient_scale())}));
+  made.optimizer = must(DistributedOptimizer::create(
+      base_of(c, made.params), std::move(options), scaler_of(c),
+      {made.buffers, dp, static_cast<float>(c.gradient_scale()), c.main_params}));
   return made;
 }
 
