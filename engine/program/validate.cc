@@ -37,7 +37,8 @@ class Validator {
   Status tables() const {
     for (const std::size_t rows :
          {program_.slots.size(), program_.kernels.size(), program_.endpoints.size(), program_.families.size(),
-          program_.variables.size(), program_.events.size(), program_.marks.size()}) {
+          program_.comm_calls.size(), program_.variables.size(), program_.events.size(),
+          program_.marks.size()}) {
       if (rows > static_cast<std::size_t>(kMaxTableRows)) {
         return fail(
             ErrorCode::kUnsupported,
@@ -64,6 +65,31 @@ class Validator {
       PL_TRY(indices("variable " + variable.name, {variable.slot}));
     for (const CommFamily& family : program_.families) PL_TRY(members(family));
     for (const Endpoint& endpoint : program_.endpoints) PL_TRY(endpoint_row(endpoint));
+    for (const CommCall& call : program_.comm_calls) PL_TRY(comm_call(call));
+    return {};
+  }
+
+  Status comm_call(const CommCall& call) const {
+    const std::string who = "communicator call " + call.name;
+    if (call.family >= program_.families.size()) return bad(who + " names no communicator family");
+    if (has_parent(call.kind) && call.parent >= program_.families.size())
+      return bad(who + " names no parent");
+    if (has_parent(call.kind) && call.parent == call.family)
+      return bad(who + " makes a communicator from itself");
+    if (!has_parent(call.kind) && call.parent != 0) return bad(who + " takes no parent");
+    if (call.share && call.kind != CommCallKind::kSplit) return bad(who + " is no split, but shares");
+    if (call.abort_parent && call.kind != CommCallKind::kShrink)
+      return bad(who + " is no shrink, but aborts its parent");
+    const bool pairs = program_.families[call.family].pairs;
+    if (pairs == (call.form == PeerForm::kNone))
+      return bad(who + (pairs ? " lacks the peer of its pair" : " takes no peer: its family has no pairs"));
+    return peer(who, call.form, call.peer);
+  }
+
+  Status peer(const std::string& who, PeerForm form, std::int32_t value) const {
+    const bool coordinate_ok = form != PeerForm::kCoordinate || (value >= 0 && value < program_.grid.pp());
+    const bool rank_ok = form != PeerForm::kRank || (value >= 0 && value < program_.grid.world());
+    if (!coordinate_ok || !rank_ok) return bad(who + " has a peer outside the grid");
     return {};
   }
 
@@ -98,24 +124,22 @@ class Validator {
       return bad("endpoint " + endpoint.name +
                  (rooted || is_p2p(endpoint.kind) ? " lacks its peer or root" : " takes no peer"));
     }
-    const bool coordinate_ok =
-        endpoint.form != PeerForm::kCoordinate || (endpoint.peer >= 0 && endpoint.peer < program_.grid.pp());
-    const bool rank_ok =
-        endpoint.form != PeerForm::kRank || (endpoint.peer >= 0 && endpoint.peer < program_.grid.world());
-    if (!coordinate_ok || !rank_ok) return bad("endpoint " + endpoint.name + " has a peer outside the grid");
-    return {};
+    return peer("endpoint " + endpoint.name, endpoint.form, endpoint.peer);
   }
 
   Status threads() const {
-    if (program_.threads.size() != static_cast<std::size_t>(program_.grid.world())) {
-      return bad(fmt::format("{} threads for {} ranks", program_.threads.size(), program_.grid.world()));
-    }
+    Rank last = -1;
     for (std::size_t t = 0; t < program_.threads.size(); ++t) {
       const Thread& thread = program_.threads[t];
-      if (thread.rank != static_cast<Rank>(t)) return bad("threads are not in rank order");
       if (thread.begin > thread.end || thread.end > program_.items.size())
         return bad("a thread's range is outside the items");
+      if (thread.rank != last && thread.rank != last + 1) return bad("threads are not in rank order");
+      if (thread.rank == last && thread.begin < program_.threads[t - 1].begin)
+        return bad(fmt::format("the threads of rank {} are not in the order of their items", last));
+      last = thread.rank;
     }
+    if (last + 1 != program_.grid.world())
+      return bad(fmt::format("threads for {} ranks of {}", last + 1, program_.grid.world()));
     return {};
   }
 
@@ -139,6 +163,8 @@ class Validator {
         return program_.variables.size();
       case ItemOp::kMark:
         return program_.marks.size();
+      case ItemOp::kComm:
+        return program_.comm_calls.size();
       case ItemOp::kSyncStream:
       case ItemOp::kSyncDevice:
         return 1;
