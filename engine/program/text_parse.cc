@@ -315,6 +315,7 @@ class Parser {
 
   Status communicator() {
     CommCall row;
+    bool parent = false;
     row.name = std::string(cursor_.word());
     PL_TRY(comm_calls_.add(row.name, cursor_.where()));
     for (std::string_view word = cursor_.word(); !word.empty(); word = cursor_.word()) {
@@ -323,7 +324,7 @@ class Parser {
         PL_TRY(choice(kCommCallKindNames, value, "call on a communicator", row.kind));
       else if (key == "family")
         PL_TRY(family_row(value, row.family));
-      else if (key == "parent")
+      else if (key == "parent" && (parent = true))
         PL_TRY(family_row(value, row.parent));
       else if (key == "peer")
         PL_TRY(peer(value, row));
@@ -336,6 +337,8 @@ class Parser {
       else
         return bad(fmt::format("a call on a communicator has no '{}'", key));
     }
+    if (parent != has_parent(row.kind))
+      return bad(fmt::format("{} {} a parent", row.name, parent ? "takes no" : "lacks"));
     program_.comm_calls.push_back(std::move(row));
     return {};
   }

@@ -213,17 +213,18 @@ class Validator {
   }
 
   Status items(std::size_t thread) const {
+    const Rank rank = program_.threads[thread].rank;
     bool chained = false;
     bool decided = false;
     for (const Item item : program_.thread_items(thread)) {
       const unsigned op = static_cast<unsigned>((item >> 20) & 0xFu);
       if (op >= static_cast<unsigned>(kItemOps))
-        return bad(fmt::format("rank {} has an item of unknown operation {}", thread, op));
+        return bad(fmt::format("rank {} has an item of unknown operation {}", rank, op));
       if (item_ref(item) >= limit(item_op(item)))
         return bad(
-            fmt::format("rank {} has an item with reference {} out of its table", thread, item_ref(item)));
+            fmt::format("rank {} has an item with reference {} out of its table", rank, item_ref(item)));
       if (chained && item_op(item) != ItemOp::kOp)
-        return bad(fmt::format("rank {} has a group that is not closed", thread));
+        return bad(fmt::format("rank {} has a group that is not closed", rank));
       const unsigned flags = item_flags(item);
       if ((flags & kMore) != 0 && item_op(item) != ItemOp::kOp)
         return bad("only communication chains into a group");
@@ -233,17 +234,17 @@ class Validator {
         return bad("an item is in an arm before the decision");
       const bool has_microbatch = item_microbatch(item) != kNoMicrobatch;
       if (has_microbatch && item_microbatch(item) >= program_.microbatches) {
-        return bad(fmt::format("rank {} names microbatch {} of {}", thread, item_microbatch(item),
+        return bad(fmt::format("rank {} names microbatch {} of {}", rank, item_microbatch(item),
                                program_.microbatches));
       }
       if (stream_of(item) >= static_cast<int>(program_.streams.size())) {
-        return bad(fmt::format("rank {} uses stream {}, which does not exist", thread, stream_of(item)));
+        return bad(fmt::format("rank {} uses stream {}, which does not exist", rank, stream_of(item)));
       }
       PL_TRY(scopes(item));
       chained = (flags & kMore) != 0;
       decided = decided || item_op(item) == ItemOp::kDecide;
     }
-    if (chained) return bad(fmt::format("rank {} ends inside a group", thread));
+    if (chained) return bad(fmt::format("rank {} ends inside a group", rank));
     return {};
   }
 
