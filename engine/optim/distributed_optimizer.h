@@ -37,6 +37,9 @@ class DistributedOptimizer : public MixedPrecisionOptimizer {
     float gradient_scale = 1.0f;     // multiplies gradients before their sum; 1/dp makes it a mean
     // Precision of the main copies of 16-bit parameters: f32, with precision-aware states f16 or bf16 too.
     DType main_params_type = DType::kF32;
+    // Whether save_parameter_state() and load_parameter_state() may be used: they go over data-parallel ranks
+    // on the CPU side (Megatron: use_gloo_process_groups). Off: refused with that rule.
+    bool parameter_state = true;
   };
   // `inner`'s groups hold the model's parameters; states they already have are cut into shards. Refused: a
   // parameter in no buffer or two, a buffer's parameter in no group, buffers whose shards are not dp's ranks,
@@ -105,6 +108,7 @@ class DistributedOptimizer : public MixedPrecisionOptimizer {
 
   DistributedOptimizer(std::unique_ptr<BaseOptimizer> inner, MegatronOptimizerOptions options,
                        LossScaler scaler, Placement placement, InitStateFn init_state);
+  Status check_parameter_state(const char* what) const;
   void build_shards();
   void add_shards(const std::vector<const Parameter*>& group, bool fp32);
   Shard make_shard(int buffer, int bucket, const ParamShard& range) const;

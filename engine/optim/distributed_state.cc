@@ -221,7 +221,16 @@ Status DistributedOptimizer::verify_own_pieces(const std::vector<StatePiece>& pi
   return verify_exact_cover(std::move(ranges), sizes());
 }
 
+Status DistributedOptimizer::check_parameter_state(const char* what) const {
+  if (placement_.parameter_state) return {};
+  return fail(ErrorCode::kUnsupported,
+              fmt::format("{}: parameter state goes over data-parallel ranks on the CPU side, which "
+                          "use_gloo_process_groups=false turned off — turn it on, or use sharded state dicts",
+                          what));
+}
+
 Result<StateDict> DistributedOptimizer::save_parameter_state() {
+  PL_TRY(check_parameter_state("save_parameter_state"));
   const std::vector<StatePiece> pieces = own_pieces();
   PL_TRY(verify_own_pieces(pieces));
   return to_state_dict(pieces);
@@ -242,6 +251,7 @@ Result<std::int64_t> DistributedOptimizer::common_step() const {
 }
 
 Status DistributedOptimizer::load_parameter_state(const StateDict& state, bool update_legacy_format) {
+  PL_TRY(check_parameter_state("load_parameter_state"));
   const Result<std::int64_t> step = common_step();
   if (update_legacy_format && !step) return tl::unexpected(step.error());
   Result<std::vector<StatePiece>> pieces =

@@ -129,7 +129,6 @@ class Walk {
       case ItemOp::kDecide:
         return decide(item);
       case ItemOp::kMark:
-      case ItemOp::kComm:  // not in what the checker takes (is_plain)
         return;
     }
   }
