@@ -12,6 +12,8 @@
 namespace plumbline::cli {
 namespace {
 
+std::vector<NcclModel> check_models() { return {certification_model(), default_model()}; }
+
 Result<Verdict> verdict_of(const Input& input, const std::vector<NcclModel>& modes, Bytes memory_limit) {
   if (!input.structure.empty()) {
     Verdict verdict;
@@ -24,10 +26,12 @@ Result<Verdict> verdict_of(const Input& input, const std::vector<NcclModel>& mod
   CheckOptions options;
   options.memory_limit = memory_limit;
   options.time = TimeModel(input.config);
-  Result<Verdict> verdict = check_program(*linked, options);
-  if (!verdict || modes.empty()) return verdict;
+  Result<Verdict> verdict = is_plain(*input.program) ? check_program(*linked, options) : Verdict{};
+  if (!verdict || (modes.empty() && is_plain(*input.program))) return verdict;
+  verdict->program = input.program->name;
+  verdict->operations = program_size(*input.program).operations();
   verdict->modes.clear();
-  for (const NcclModel& mode : modes) {
+  for (const NcclModel& mode : modes.empty() ? check_models() : modes) {
     Result<ModeVerdict> one = examine_mode(*linked, mode, options.time);
     if (!one) return tl::unexpected(one.error());
     verdict->modes.push_back(std::move(*one));
@@ -59,8 +63,7 @@ Result<std::vector<Judged>> judge(const Input& input, const std::vector<NcclMode
     judged.push_back({std::move(*verdict), {file ? input.name : std::string(), 0}, nullptr});
     return judged;
   }
-  const std::vector<NcclModel> wanted =
-      modes.empty() ? std::vector<NcclModel>{certification_model(), default_model()} : modes;
+  const std::vector<NcclModel> wanted = modes.empty() ? check_models() : modes;
   std::vector<Result<Verdict>> verdicts = examine_scenarios(
       input.scenarios, wanted, TimeModel(input.config), std::max(1U, std::thread::hardware_concurrency()));
   for (std::size_t i = 0; i < verdicts.size(); ++i) {

@@ -21,8 +21,9 @@ struct Judged {
   const Scenario* scenario = nullptr;  // of the input; null for everything else
 };
 
-// Scenarios are examined by simulation in the given modes, by default those of certification and of a run. All
-// else is proved by the checker; given modes then replace the two that it decides. In the order of the input.
+// Scenarios are examined by simulation in the given modes, by default those of certification and of a run; so are
+// Programs with several host threads a rank or calls on communicators. All else is proved by the checker; given
+// modes then replace the two that it decides. In the order of the input.
 Result<std::vector<Judged>> judge(const Input& input, const std::vector<NcclModel>& modes,
                                   Bytes memory_limit);
 

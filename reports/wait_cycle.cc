@@ -129,6 +129,8 @@ std::string_view finding_words(FindingKind kind) {
       return "received bytes are not those that were sent";
     case FindingKind::kStructure:
       return "the schedule is not well formed";
+    case FindingKind::kNcclError:
+      return "a call returns an error";
   }
   return "unknown finding";
 }

@@ -27,6 +27,22 @@ EntryId Channels::pop(Queue& queue) {
   return entry;
 }
 
+void Channels::drop(std::size_t index, EntryId entry, bool send) {
+  Channel& channel = channels_[index];
+  Queue& queue = send ? channel.sends : channel.receives;
+  EntryId before = 0;
+  for (EntryId at = queue.head; at != 0 && at != entry; at = (*entries_)[at].next) before = at;
+  const EntryId next = (*entries_)[entry].next;
+  if (queue.head == entry) {
+    queue.head = next;
+  } else {
+    (*entries_)[before].next = next;
+  }
+  if (queue.tail == entry) queue.tail = before;
+  if (channel.next_to_buffer == entry) channel.next_to_buffer = next;
+  --channel.activated[send ? 1 : 0];
+}
+
 void Channels::activate(std::size_t index, EntryId entry, bool send, Nanoseconds now,
                         std::vector<Transfer>& out) {
   Channel& channel = channels_[index];

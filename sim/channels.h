@@ -32,6 +32,9 @@ class Channels {
   // send was buffered before.
   void activate(std::size_t channel, EntryId entry, bool send, Nanoseconds now, std::vector<Transfer>& out);
 
+  // An active operation without a decided end leaves the channel, as if it had never been there.
+  void drop(std::size_t channel, EntryId entry, bool send);
+
   // Number of sends, or receives, of the channel that are or were active.
   std::uint32_t activated(std::size_t channel, bool send) const;
   // Sends that completed although no receive ever came, in channel order.

@@ -36,6 +36,25 @@ std::vector<EntryId> Collectives::activate(std::int32_t communicator, std::int32
   return all;
 }
 
+void Collectives::drop(std::int32_t communicator, std::int32_t position, EntryId entry) {
+  State& state = states_[static_cast<std::size_t>(communicator)];
+  state.dropped.resize(state.count.size());
+  state.dropped[static_cast<std::size_t>(position)] = true;
+  for (Call& call : state.calls) {
+    EntryId* link = &call.first;
+    while (*link != 0 && *link != entry) link = &(*entries_)[*link].next;
+    if (*link == 0) continue;
+    *link = (*entries_)[entry].next;
+    --call.arrived;
+    return;
+  }
+}
+
+bool Collectives::dropped(std::int32_t communicator, std::int32_t position) const {
+  const State& state = states_[static_cast<std::size_t>(communicator)];
+  return !state.dropped.empty() && state.dropped[static_cast<std::size_t>(position)];
+}
+
 std::uint32_t Collectives::activated(std::int32_t communicator, std::int32_t position) const {
   const State& state = states_[static_cast<std::size_t>(communicator)];
   return state.count.empty() ? 0 : state.count[static_cast<std::size_t>(position)];

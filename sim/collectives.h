@@ -21,6 +21,11 @@ class Collectives {
   // it was the last one missing; else nothing.
   std::vector<EntryId> activate(std::int32_t communicator, std::int32_t position, EntryId entry);
 
+  // The active call of a member leaves: its collective will never happen.
+  void drop(std::int32_t communicator, std::int32_t position, EntryId entry);
+  // Whether some call of the member was dropped.
+  bool dropped(std::int32_t communicator, std::int32_t position) const;
+
   // How many calls of the member are or were active, and whether its call number `index` is.
   std::uint32_t activated(std::int32_t communicator, std::int32_t position) const;
 
@@ -31,6 +36,7 @@ class Collectives {
   };
   struct State {
     std::vector<std::uint32_t> count;  // calls of each member so far
+    std::vector<bool> dropped;         // by member; empty: none
     std::deque<Call> calls;            // those that some members have made, from number `base` on
     std::uint32_t base = 0;
   };

@@ -27,6 +27,10 @@ bool ColdConnections::connected(std::int32_t communicator, std::int32_t position
   return std::binary_search(known.begin(), known.end(), direction);
 }
 
+void ColdConnections::forget(std::int32_t communicator, std::int32_t position) {
+  (*connected_[static_cast<std::size_t>(communicator)])[static_cast<std::size_t>(position)].clear();
+}
+
 void ColdConnections::begin(std::uint32_t thread, std::int32_t communicator, std::int32_t position,
                             std::vector<Direction> fresh) {
   Exchange& exchange = exchanges_[thread];

@@ -40,6 +40,8 @@ class ColdConnections {
  public:
   void begin_step(const LinkedProgram& linked, ConnectionMap& map);
 
+  // The member's communicator is made anew: nothing of it is connected.
+  void forget(std::int32_t communicator, std::int32_t position);
   bool connected(std::int32_t communicator, std::int32_t position, Direction direction) const;
   // The thread's host enters the exchange of one communicator for the given new directions (sorted, not
   // empty).

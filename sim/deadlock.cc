@@ -25,6 +25,9 @@ class Explainer {
     for (EntryId entry = 1; entry < world_.entries().size(); ++entry) {
       if (world_.entries()[entry].active && world_.entries()[entry].end < 0) this->entry(entry);
     }
+    for (NodeId node = 1; node < graph_.size(); ++node) {
+      if (graph_[node].kind == NodeKind::kComm && graph_[node].started && !graph_[node].done) device(node);
+    }
     while (!work_.empty()) {
       const Thing thing = work_.back();
       work_.pop_back();
@@ -66,6 +69,18 @@ class Explainer {
     return at->second;
   }
 
+  // Waits for every host thread of the rank that is not at its end; false: all are.
+  bool wait_for_hosts(int from, Rank rank, const std::string& reason) {
+    bool any = false;
+    const auto [first, last] = world_.threads_of(rank);
+    for (std::uint32_t t = first; t < last; ++t) {
+      if (hosts_[t].last.state != AdvanceState::kBlocked) continue;
+      out_.wait(from, host(t), reason);
+      any = true;
+    }
+    return any;
+  }
+
   OperationRef host_text(std::uint32_t thread) const {
     OperationRef at = log().operation(thread, hosts_[thread].last.item_index);
     at.text = "the host at " + at.text;
@@ -82,7 +97,8 @@ class Explainer {
   void index_issued() {
     for (EntryId id = 1; id < world_.entries().size(); ++id) {
       const Entry& entry = world_.entries()[id];
-      if (!entry.active) issued_[match_key(entry)].push_back(id);
+      const bool aborted = entry.node != 0 && graph_[entry.node].aborted;
+      if (!entry.active && !aborted) issued_[match_key(entry)].push_back(id);
     }
   }
 
@@ -101,6 +117,8 @@ class Explainer {
       case Kind::kEntry:
         return expand_entry(thing);
       case Kind::kDevice:
+        if (graph_[thing.index].kind == NodeKind::kComm && graph_[thing.index].started)
+          return expand_meeting(thing);
         return expand_predecessors(thing.node, thing.index);
       case Kind::kMissing:
         return;
@@ -119,14 +137,46 @@ class Explainer {
     const Communicator& communicator =
         world_.linked().communicators[static_cast<std::size_t>(waiting.communicator)];
     for (const std::int32_t position : waiting.peers) {
-      const auto peer = static_cast<std::uint32_t>(communicator.members[static_cast<std::size_t>(position)]);
+      const Rank peer = communicator.members[static_cast<std::size_t>(position)];
       const std::string reason = "both hosts must first connect in communicator " + communicator.name;
-      if (hosts_[peer].last.state == AdvanceState::kBlocked) {
-        out_.wait(thing.node, host(peer), reason);
-      } else {
-        out_.wait(thing.node, missing(peer, thing.index, "a first call to connect with"), reason);
-      }
+      if (wait_for_hosts(thing.node, peer, reason)) continue;
+      out_.wait(thing.node,
+                missing(world_.threads_of(peer).first, thing.index, "a first call to connect with"), reason);
     }
+  }
+
+  // A call on a communicator whose host is there, and others' are not.
+  void expand_meeting(const Thing& thing) {
+    const Lifecycle::Waiting waiting = world_.lifecycle().waiting(thing.index);
+    const Communicator& communicator =
+        world_.linked().communicators[static_cast<std::size_t>(waiting.communicator)];
+    const std::string reason = "needs the call of every member of communicator " + communicator.name;
+    for (const std::int32_t position : waiting.missing) {
+      const Rank rank = communicator.members[static_cast<std::size_t>(position)];
+      if (const NodeId theirs = world_.lifecycle().counterpart(thing.index, position); theirs != 0) {
+        out_.wait(thing.node, device(theirs), reason);
+        continue;
+      }
+      bool to_come = false;
+      const auto [first, last] = world_.threads_of(rank);
+      for (std::uint32_t t = first; t < last; ++t) {
+        if (!calls_to_come(t, thing.index)) continue;
+        out_.wait(thing.node, host(t), reason + ", and the host has not got to it");
+        to_come = true;
+      }
+      if (!to_come) out_.wait(thing.node, missing(first, thing.index, "a call on the communicator"), reason);
+    }
+  }
+
+  bool calls_to_come(std::uint32_t thread, NodeId node) const {
+    bool any = false;
+    for_each_to_come(thread, [&](Item code, std::uint32_t) {
+      if (item_op(code) != ItemOp::kComm) return;
+      const unsigned row = item_ref(code);
+      any = any || world_.lifecycle().same_meeting(node, program_.comm_calls[row],
+                                                   world_.linked().comm_calls[thread][row]);
+    });
+    return any;
   }
 
   void expand_entry(const Thing& thing) {
@@ -154,7 +204,14 @@ class Explainer {
     for (std::size_t position = 0; position < communicator.members.size(); ++position) {
       const auto theirs =
           world_.collectives().activated(linked.communicator, static_cast<std::int32_t>(position));
-      if (theirs >= own) continue;
+      if (theirs >= own) {
+        if (!world_.collectives().dropped(linked.communicator, static_cast<std::int32_t>(position))) continue;
+        const Rank rank = communicator.members[position];
+        out_.wait(thing.node,
+                  missing(world_.threads_of(rank).first, thing.index, "a collective, aborted by then,"),
+                  "needs the same call on every member of communicator " + communicator.name);
+        continue;
+      }
       wait_for_counterpart(thing, {false, linked.communicator, static_cast<std::int32_t>(position)},
                            communicator.members[position], own - theirs - 1,
                            "needs the same call on every member of communicator " + communicator.name,
@@ -176,42 +233,58 @@ class Explainer {
   // existing.
   void wait_for_counterpart(const Thing& thing, const MatchKey& key, Rank rank, std::uint32_t number,
                             const std::string& reason, const char* what) {
-    const auto thread = static_cast<std::uint32_t>(rank);
     const auto found = issued_.find(key);
     const std::size_t issued = found == issued_.end() ? 0 : found->second.size();
     if (number < issued) return out_.wait(thing.node, entry(found->second[number]), reason);
-    if (to_come(thread, key) > number - issued) {
-      out_.wait(thing.node, host(thread), reason + ", and the host has not got to it");
+    const auto [first, last] = world_.threads_of(rank);
+    std::uint32_t all = 0;
+    std::vector<std::uint32_t> hosts;
+    for (std::uint32_t t = first; t < last; ++t) {
+      const std::uint32_t count = to_come(t, key);
+      all += count;
+      if (count > 0) hosts.push_back(t);
+    }
+    if (all > number - issued) {
+      for (const std::uint32_t t : hosts)
+        out_.wait(thing.node, host(t), reason + ", and the host has not got to it");
     } else {
-      out_.wait(thing.node, missing(thread, thing.index, what), reason);
+      out_.wait(thing.node, missing(first, thing.index, what), reason);
     }
   }
 
   // Operations of `key` among the items that the thread's host has not got to. Items of an arm not decided
   // yet count.
   std::uint32_t to_come(std::uint32_t thread, const MatchKey& key) const {
-    const Thread& range = program_.threads[thread];
-    std::uint32_t item = hosts_[thread].last.item_index;
-    if (hosts_[thread].last.state == AdvanceState::kFinished || item >= range.end) return 0;
-    while ((item_flags(program_.items[item]) & kMore) != 0) ++item;
-    int arm = hosts_[thread].arm;
     std::uint32_t count = 0;
-    for (++item; item < range.end; ++item) {
-      const Item code = program_.items[item];
-      const unsigned flags = item_flags(code);
-      if (item_op(code) == ItemOp::kDecide) arm = -1;
-      const bool skipped = ((flags & kArmYes) != 0 && arm == 0) || ((flags & kArmNo) != 0 && arm == 1);
-      if (item_op(code) != ItemOp::kOp || skipped) continue;
+    for_each_to_come(thread, [&](Item code, std::uint32_t item) {
+      if (item_op(code) != ItemOp::kOp) return;
       const LinkedProgram::Window& window = world_.linked().windows[thread];
       Entry entry;
       entry.thread = thread;
       entry.item = item;
       entry.route = window.base + (item_ref(code) - window.first);
       const Endpoint& endpoint = program_.endpoints[item_ref(code)];
-      if (!is_p2p(endpoint.kind) && endpoint.bytes == 0) continue;
+      if (!is_p2p(endpoint.kind) && endpoint.bytes == 0) return;
       if (match_key(entry) == key) ++count;
-    }
+    });
     return count;
+  }
+
+  // Calls visit(item, its index) for what the thread's host has not got to.
+  template <typename Visit>
+  void for_each_to_come(std::uint32_t thread, Visit visit) const {
+    const Thread& range = program_.threads[thread];
+    std::uint32_t item = hosts_[thread].last.item_index;
+    if (hosts_[thread].last.state == AdvanceState::kFinished || item >= range.end) return;
+    while ((item_flags(program_.items[item]) & kMore) != 0) ++item;
+    int arm = hosts_[thread].arm;
+    for (++item; item < range.end; ++item) {
+      const Item code = program_.items[item];
+      const unsigned flags = item_flags(code);
+      if (item_op(code) == ItemOp::kDecide) arm = -1;
+      const bool skipped = ((flags & kArmYes) != 0 && arm == 0) || ((flags & kArmNo) != 0 && arm == 1);
+      if (!skipped) visit(code, item);
+    }
   }
 
   void expand_predecessors(int from, NodeId node) {
@@ -249,11 +322,14 @@ class Explainer {
         return;
       case NodeKind::kKernel:
       case NodeKind::kRead:
+      case NodeKind::kComm:
         return out_.wait(from, device(on), reason);
     }
   }
 
   std::string words(NodeId node, Because because) const {
+    if (graph_[node].kind == NodeKind::kComm)
+      return "takes place once its communicator has nothing left to do";
     switch (because) {
       case Because::kStream:
         return "is behind it on stream " + program_.streams[graph_[node].stream];
@@ -268,6 +344,8 @@ class Explainer {
         return "starts after it, being after the compute stream";
       case Because::kWaitsFor:
         return "its stream waits for it";
+      case Because::kPlan:
+        return "is in a later kernel of the same group";
     }
     return {};
   }

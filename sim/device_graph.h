@@ -19,9 +19,10 @@ enum class NodeKind : std::uint8_t {
   kRead,     // a host variable is read
   kPoint,    // takes no time
   kConnect,  // completes when a cold connection is up; depends on nothing
+  kComm,     // a call on a communicator: completes when all that take part have arrived
 };
 
-enum class Because : std::uint8_t { kStream, kCommunicator, kLaunchOrder, kCompute, kWaitsFor };
+enum class Because : std::uint8_t { kStream, kCommunicator, kLaunchOrder, kCompute, kWaitsFor, kPlan };
 
 struct Node {
   Nanoseconds start = 0;
@@ -39,6 +40,7 @@ struct Node {
   bool started = false;
   bool done = false;
   bool wakes_host = false;  // its thread's host waits for it
+  bool aborted = false;     // kGroup: ended by ncclCommAbort
 };
 
 class DeviceGraph {

@@ -46,6 +46,7 @@ bool about_communication(FindingKind kind) {
     case FindingKind::kUnmatched:
     case FindingKind::kCollectiveMismatch:
     case FindingKind::kCrossWired:
+    case FindingKind::kNcclError:
       return true;
     default:
       return false;

@@ -29,7 +29,7 @@ class FindingLog {
  private:
   const Program* program_ = nullptr;
   std::vector<Finding> findings_;
-  std::array<int, 16> count_{};
+  std::array<int, 32> count_{};
 };
 
 // "activation.1 of microbatch 5"

@@ -37,6 +37,9 @@ const std::vector<Phrase>& phrases() {
       {"after the compute stream", {"N4"}},
       {"its stream waits for it", {"N4"}},
       {"is behind it in communicator", {"N6"}},
+      {"in a later kernel of the same group", {"N13", "N14"}},
+      {"nothing left to do", {"N73", "N77"}},
+      {"needs the call of every member", {"N69"}},
       {"was launched after it", {"N46"}},
       {"host waits for it", {"N52"}},
       {"needs its receive", {"N20", "N32"}},
@@ -58,6 +61,7 @@ void add(const WaitEdge& edge, RuleSet& rules) {
 }
 
 void add(const Finding& finding, RuleSet& rules) {
+  if (!finding.rule.empty()) rules.insert(finding.rule);
   switch (finding.kind) {
     case FindingKind::kDeadlock:
       for (const WaitEdge& edge : finding.cycle.empty() ? finding.waits : finding.cycle) add(edge, rules);
@@ -87,6 +91,7 @@ void add(const Finding& finding, RuleSet& rules) {
     case FindingKind::kDecideUnagreed:
     case FindingKind::kMemoryLimit:
     case FindingKind::kStructure:
+    case FindingKind::kNcclError:
       return;
   }
 }

@@ -54,6 +54,18 @@ const std::vector<NcclRule>& nccl_rules() {
        {"0: recv C from 1 8 on S\n0: send C to 1 8 on T\n1: recv C from 0 8 on S\n1: send C to 0 8 on T",
         "rendezvous=DEADLOCK eager_64MiB=DEADLOCK"},
        "NVIDIA/nccl#592"},
+      {"N7",
+       "A split that shares has one queue with its parent",
+       S::kAlways,
+       "Communicators made by ncclCommSplit with splitShare = 1 use their parent's internal stream: "
+       "operations of "
+       "both, and of their siblings, run one after another on a device.",
+       "Sharing resources takes back the independence that a second communicator was made for.",
+       "",
+       {"0: comm_split C into T 0 1 share\n0: recv C from 1 8 on S\n0: send T to 1 8 on R\n"
+        "1: comm_split C into T 0 1 share\n1: recv T from 0 8 on R\n1: send C to 0 8 on S",
+        "rendezvous=DEADLOCK"},
+       "NCCL source"},
       {"N8",
        "Nested groups are one",
        S::kAlways,
@@ -72,6 +84,19 @@ const std::vector<NcclRule>& nccl_rules() {
         "1MiB on S",
         "rendezvous=DEADLOCK eager_2MiB=OK"},
        "NVIDIA/nccl#479"},
+      {"N10",
+       "An error in a group launches nothing",
+       S::kReported,
+       "A call that fails inside a group returns its code at once; ncclGroupEnd returns it too, and drops "
+       "every "
+       "operation of the group.",
+       "The peers of the dropped operations wait for ever, while this rank saw an error that it may have "
+       "ignored.",
+       "",
+       {"0: comm_init X 0 1 nonblocking\n0: group on S: send C to 1 8; send X to 1 8\n"
+        "1: comm_init X 0 1\n1: recv C from 0 8 on S",
+        "rendezvous=DEADLOCK+ERROR(ncclInvalidArgument)"},
+       "NCCL source"},
       {"N11",
        "A group completes as a whole",
        S::kAlways,
@@ -97,6 +122,34 @@ const std::vector<NcclRule>& nccl_rules() {
         "1MiB",
         "rendezvous=OK rendezvous+strict=OK rendezvous+cold=OK"},
        "user guide, p2p; NVIDIA/nccl#1279"},
+      {"N13",
+       "A kernel runs eight messages a channel at a time",
+       S::kMode,
+       "Sends and receives are executed in rounds - to the next rank and from the previous, then two away, "
+       "and so "
+       "on - of which up to eight run together on a channel; the next batch starts when the first is done. "
+       "Since "
+       "2.29.2 a batch does not reach into the next message of the same peer.",
+       "Large groups progress batch by batch. As long as all ranks group the counterparts alike, all have "
+       "the same "
+       "order and nothing hangs.",
+       "sim.progress",
+       {},
+       "NCCL source"},
+      {"N14",
+       "A large group is split into several kernels",
+       S::kMode,
+       "A kernel holds a limited number of messages; what does not fit goes into another, which runs after "
+       "it. Up to "
+       "2.29.3 each of them begins with the first round again, so that ranks that split at different places "
+       "run "
+       "their messages in different orders; from 2.29.7 on all follow one order.",
+       "Ragged exchanges of very many messages in one group hang on old versions, though every rank groups "
+       "them "
+       "alike.",
+       "sim.progress",
+       {},
+       "NVIDIA/Megatron-LM#7189; pytorch/pytorch#174288"},
       {"N15",
        "Collectives run before messages",
        S::kAlways,
@@ -277,6 +330,80 @@ const std::vector<NcclRule>& nccl_rules() {
        "A rank with nothing to contribute leaves the others waiting for ever.",
        "",
        {"0: all_reduce C 0 on S\n1: all_reduce C 8 on S", "rendezvous=DEADLOCK"},
+       "NCCL source"},
+      {"N69",
+       "Creating a communicator is a meeting of hosts",
+       S::kAlways,
+       "ncclCommInitRank returns when all ranks have called it; streams have no part in it.",
+       "Ranks that create two communicators in different orders wait for each other before anything runs. "
+       "PyTorch "
+       "creates one a pair of ranks at the first unbatched send or receive.",
+       "",
+       {"0: comm_init X 0 1\n0: comm_init Y 0 2\n1: comm_init Z 1 2\n1: comm_init X 0 1\n"
+        "2: comm_init Y 0 2\n2: comm_init Z 1 2",
+        "rendezvous=DEADLOCK"},
+       "Megatron-LM#5240; pytorch/pytorch#74701"},
+      {"N73",
+       "Every rank of the parent takes part in a split",
+       S::kAlways,
+       "ncclCommSplit is called by all ranks of the parent, by those without a colour too, and with nothing "
+       "left to "
+       "do on the parent.",
+       "A rank that leaves the call out stops all others; so does an operation on the parent whose "
+       "counterpart comes "
+       "after the split.",
+       "",
+       {"0: comm_split C into X 0 1\n1: comm_split C into X 0 1\n2: launch on S", "rendezvous=DEADLOCK"},
+       "pytorch/pytorch#134314"},
+      {"N74",
+       "Only those who are left call a shrink",
+       S::kReported,
+       "ncclCommShrink is called by the ranks that stay. A rank that is left out gets ncclInvalidArgument. "
+       "With "
+       "NCCL_SHRINK_ABORT what is enqueued on the parent ends first.",
+       "Code that runs the same on all ranks has to leave the lost ones out of the call.",
+       "",
+       {"0: all_reduce C 8 on S\n0: comm_shrink C into X 0 abort\n1: launch on S", "rendezvous=OK"},
+       "NCCL release notes 2.27"},
+      {"N77",
+       "Finalize flushes, destroy meets, abort cuts",
+       S::kAlways,
+       "ncclCommFinalize waits for what is enqueued, and nothing may follow; a second call is an invalid "
+       "argument. "
+       "ncclCommDestroy waits for its ranks as well (the simulator takes all of them). ncclCommAbort ends "
+       "what is "
+       "enqueued on its own rank, with garbage, and waits for nobody.",
+       "Destroying a communicator with a stuck operation never returns; aborting it does. Ranks that are not "
+       "aborted "
+       "too go on waiting.",
+       "",
+       {"0: all_reduce C 8 on S\n0: comm_abort C\n0: sync_stream S\n1: all_reduce D 8 on S\n0: all_reduce D "
+        "8 on S",
+        "rendezvous=OK"},
+       "user guide, communicators"},
+      {"N79",
+       "A nonblocking communicator has to be ready",
+       S::kReported,
+       "With config.blocking = 0 calls return ncclInProgress; until ncclCommGetAsyncError says otherwise, "
+       "every "
+       "other call on the communicator returns ncclInvalidArgument.",
+       "comm_ready stands for the poll. Leaving it out works whenever the other ranks happen to be fast.",
+       "",
+       {"0: comm_init X 0 1 nonblocking\n0: all_reduce X 8 on S\n1: comm_init X 0 1 nonblocking\n1: "
+        "comm_ready X\n"
+        "1: all_reduce X 8 on S",
+        "rendezvous=DEADLOCK+ERROR(ncclInvalidArgument)"},
+       "user guide, communicators"},
+      {"N87",
+       "A communicator that is not there is an invalid argument",
+       S::kReported,
+       "Calls on a communicator before its creation, after its destruction or after its abort return "
+       "ncclInvalidArgument and have no effect.",
+       "The error is immediate on the rank that makes it, and a hang on all others.",
+       "",
+       {"0: comm_init X 0 1\n0: comm_destroy X\n0: all_reduce X 8 on S\n1: comm_init X 0 1\n1: comm_destroy "
+        "X",
+        "rendezvous=ERROR(ncclInvalidArgument)"},
        "NCCL source"},
   };
   return kRules;

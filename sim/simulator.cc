@@ -44,8 +44,15 @@ Result<SimStep> Simulator::run_step(int step, RunRecord& record) {
   std::vector<Interpreter> hosts;
   std::vector<sim::HostState> states(threads);
   std::vector<std::uint32_t> ready;
+  // Threads of one rank share its events.
+  std::vector<std::vector<Token>> events(static_cast<std::size_t>(linked.program->grid.world()));
   for (std::uint32_t t = 0; t < threads; ++t) {
-    hosts.emplace_back(world, linked, t);
+    std::vector<Token>* shared = nullptr;
+    if (threads > events.size()) {
+      shared = &events[static_cast<std::size_t>(linked.program->threads[t].rank)];
+      shared->resize(linked.program->events.size());
+    }
+    hosts.emplace_back(world, linked, t, shared);
     ready.push_back(t);
   }
   do {

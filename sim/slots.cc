@@ -24,22 +24,28 @@ Slots::Slots(const Program& program, std::uint32_t thread, FindingLog& log, Pers
       log_(&log),
       persistent_(persistent),
       offset_(program.slots.size(), -1) {
-  for (const Item item : program.thread_items(thread)) {
+  const Rank rank = program.threads[thread].rank;
+  for (std::size_t t = thread; t < program.threads.size() && program.threads[t].rank == rank; ++t)
+    use_classes(program.thread_items(t));
+  std::sort(classes_.begin(), classes_.end());
+  begin_step();
+}
+
+void Slots::use_classes(std::span<const Item> items) {
+  for (const Item item : items) {
     if (item_op(item) == ItemOp::kLaunch) {
-      const Kernel& kernel = program.kernels[item_ref(item)];
+      const Kernel& kernel = program_->kernels[item_ref(item)];
       for (const auto* list : {&kernel.reads, &kernel.frees, &kernel.writes}) {
         for (const std::uint16_t slot_class : *list) use_class(slot_class);
       }
     } else if (item_op(item) == ItemOp::kOp) {
-      use_class(program.endpoints[item_ref(item)].slot);
+      use_class(program_->endpoints[item_ref(item)].slot);
     } else if (item_op(item) == ItemOp::kFree) {
       use_class(static_cast<std::uint16_t>(item_ref(item)));
     } else if (item_op(item) == ItemOp::kRead) {
-      use_class(program.variables[item_ref(item)].slot);
+      use_class(program_->variables[item_ref(item)].slot);
     }
   }
-  std::sort(classes_.begin(), classes_.end());
-  begin_step();
 }
 
 void Slots::use_class(std::uint16_t slot_class) {

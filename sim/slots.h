@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,8 @@ using PersistentMemory = std::map<std::string, Memory>;
 
 class Slots {
  public:
-  // `persistent` null: timing only, no memory. Everything given outlives this.
+  // Of the rank whose first thread is `thread`. `persistent` null: timing only, no memory. Everything given
+  // outlives this.
   Slots(const Program& program, std::uint32_t thread, FindingLog& log, PersistentMemory* persistent);
 
   void begin_step();
@@ -74,6 +76,7 @@ class Slots {
     Memory owned;
   };
 
+  void use_classes(std::span<const Item> items);
   void use_class(std::uint16_t slot_class);
   std::uint32_t& current(std::uint16_t slot_class, int microbatch);
   std::uint32_t add(std::uint16_t slot_class, int microbatch, std::uint32_t writer);

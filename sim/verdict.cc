@@ -40,6 +40,8 @@ std::string_view finding_kind_name(FindingKind kind) {
       return "payload-mismatch";
     case FindingKind::kStructure:
       return "structure";
+    case FindingKind::kNcclError:
+      return "nccl-error";
   }
   PL_ASSERT_MSG(false, "unknown finding kind");
 }

@@ -28,6 +28,7 @@ enum class FindingKind : std::uint8_t {
   kMemoryLimit,         // peak above the limit
   kPayloadMismatch,     // received bytes are not those that were sent under the label (runs with tensors)
   kStructure,           // the schedule itself: missing, duplicate, order, placement
+  kNcclError,           // a call returns an error code (Finding::code)
 };
 std::string_view finding_kind_name(FindingKind kind);
 
@@ -51,6 +52,7 @@ struct Finding {
   std::vector<OperationRef> operations;  // the operations it is about, the culprit first
   std::string why;                       // one or two sentences
   std::string code;                      // the ncclResult_t that a call returns, where one does; else empty
+  std::string rule;  // the rule of NCCL behind it, where its kind does not tell; else empty
   std::vector<WaitEdge>
       cycle;  // deadlock with a cycle: edge i ends where edge i+1 starts, the last closes it
   std::vector<WaitEdge> waits;  // deadlock: the whole wait-for graph, the cycle's edges included

@@ -16,14 +16,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<FindingKind, 15> kKinds = {FindingKind::kDeadlock,     FindingKind::kLabelMismatch,
+constexpr std::array<FindingKind, 16> kKinds = {FindingKind::kDeadlock,     FindingKind::kLabelMismatch,
                                                 FindingKind::kSizeMismatch, FindingKind::kUnmatched,
                                                 FindingKind::kReadFreed,    FindingKind::kCollectiveMismatch,
                                                 FindingKind::kCrossWired,   FindingKind::kReadUnwritten,
                                                 FindingKind::kDoubleWrite,  FindingKind::kFreeInUse,
                                                 FindingKind::kLeak,         FindingKind::kDecideUnagreed,
                                                 FindingKind::kMemoryLimit,  FindingKind::kPayloadMismatch,
-                                                FindingKind::kStructure};
+                                                FindingKind::kStructure,    FindingKind::kNcclError};
 
 void write(JsonWriter& out, const OperationRef& operation) {
   out.begin_object().field("rank", operation.rank);
@@ -50,6 +50,7 @@ void write(JsonWriter& out, const std::vector<Finding>& findings) {
   for (const Finding& finding : findings) {
     out.begin_object().field("kind", finding_kind_name(finding.kind)).field("why", finding.why);
     if (!finding.code.empty()) out.field("code", finding.code);
+    if (!finding.rule.empty()) out.field("rule", finding.rule);
     out.key("operations").begin_array();
     for (const OperationRef& operation : finding.operations) write(out, operation);
     out.end_array();
@@ -161,6 +162,7 @@ std::vector<Finding> read_findings(Reader& reader, const Json& list) {
     if (!known) reader.complain("unknown kind", kind);
     finding.why = reader.text(json, "why");
     if (json.is_object() && json.contains("code")) finding.code = reader.text(json, "code");
+    if (json.is_object() && json.contains("rule")) finding.rule = reader.text(json, "rule");
     for (const Json& operation : reader.list(json, "operations")) {
       finding.operations.push_back(read_operation(reader, operation));
     }

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/assert.h"
+#include "sim/plan.h"
 
 namespace plumbline::sim {
 
@@ -28,14 +29,23 @@ void World::bind(const LinkedProgram& linked) {
     members += static_cast<std::uint32_t>(communicator.members.size());
   }
   member_tail_.assign(members, 0);
+  bind_queues();
   bind_channels();
   threads_.assign(program.threads.size(), ThreadState{});
-  persistent_.resize(program.threads.size());
+  const auto ranks = static_cast<std::size_t>(program.grid.world());
+  devices_.assign(ranks, Device{});
+  persistent_.resize(ranks);
   slots_.clear();
-  slots_.reserve(program.threads.size());
+  slots_.reserve(ranks);
+  first_thread_.clear();
   for (std::uint32_t t = 0; t < program.threads.size(); ++t) {
-    slots_.emplace_back(program, t, log_, workers_.empty() ? nullptr : &persistent_[t]);
+    const auto rank = static_cast<std::size_t>(program.threads[t].rank);
+    if (rank < first_thread_.size()) continue;
+    first_thread_.push_back(t);
+    slots_.emplace_back(program, t, log_, workers_.empty() ? nullptr : &persistent_[rank]);
   }
+  PL_ASSERT_MSG(workers_.empty() || ranks == program.threads.size(), "workers take one host thread a rank");
+  first_thread_.push_back(static_cast<std::uint32_t>(program.threads.size()));
 }
 
 // Numbers the channels, and works out what each (thread, endpoint) row needs at run time.
@@ -81,18 +91,23 @@ Status World::begin_step(const LinkedProgram& linked) {
   std::fill(member_tail_.begin(), member_tail_.end(), 0);
   events_.clear();
   woken_.clear();
+  other_hosts_.clear();
   buffered_.clear();
   error_.reset();
   for (Route& route : routes_) route.connected = false;
   channels_.begin_step(channel_count_);
   collectives_.begin_step(linked);
+  lifecycle_.begin_step(linked);
   connections_.begin_step(linked, connection_map_);
   for (Slots& slots : slots_) slots.begin_step();
   for (std::uint32_t t = 0; t < threads_.size(); ++t) {
     threads_[t] = ThreadState{};
-    threads_[t].streams.resize(program.streams.size());
     threads_[t].values.assign(program.variables.size(), 0.0);
-    note_memory(t);
+  }
+  for (std::size_t rank = 0; rank < devices_.size(); ++rank) {
+    devices_[rank] = Device{};
+    devices_[rank].streams.resize(program.streams.size());
+    note_memory(first_thread_[rank]);
   }
   return {};
 }
@@ -104,16 +119,16 @@ std::uint32_t World::route_of(std::uint32_t thread, Item item) const {
 
 void World::note_memory(std::uint32_t thread) {
   if (!options_.record_memory) return;
-  ThreadState& state = threads_[thread];
-  const Bytes live = slots_[thread].live_bytes();
-  if (live == state.noted) return;
-  state.noted = live;
-  state.memory.push_back({step_, program().threads[thread].rank, now_, live});
+  Device& device = device_of(thread);
+  const Bytes live = slots_of(thread).live_bytes();
+  if (live == device.noted) return;
+  device.noted = live;
+  threads_[thread].memory.push_back({step_, program().threads[thread].rank, now_, live});
 }
 
 // Appends a node to a stream: behind what is there, and behind what the stream was told to wait for.
 void World::enqueue(NodeId node, int stream) {
-  Stream& queue = threads_[graph_[node].thread].streams[static_cast<std::size_t>(stream)];
+  Stream& queue = device_of(graph_[node].thread).streams[static_cast<std::size_t>(stream)];
   graph_[node].stream = static_cast<std::uint8_t>(stream);
   graph_.depend(node, queue.tail, Because::kStream);
   for (const NodeId wait : queue.waits) graph_.depend(node, wait, Because::kWaitsFor);
@@ -123,7 +138,7 @@ void World::enqueue(NodeId node, int stream) {
 
 // The stream's last node, after one is made that collects pending waits.
 NodeId World::tail(std::uint32_t thread, int stream, std::uint32_t item) {
-  Stream& queue = threads_[thread].streams[static_cast<std::size_t>(stream)];
+  Stream& queue = device_of(thread).streams[static_cast<std::size_t>(stream)];
   if (!queue.waits.empty()) {
     const NodeId point = graph_.add(NodeKind::kPoint, thread, item);
     enqueue(point, stream);
@@ -135,7 +150,7 @@ NodeId World::tail(std::uint32_t thread, int stream, std::uint32_t item) {
 Result<Issued> World::launch(std::uint32_t thread, std::uint32_t item_index, Item item) {
   const Kernel& kernel = program().kernels[item_ref(item)];
   const int microbatch = item_microbatch(item);
-  Slots& slots = slots_[thread];
+  Slots& slots = slots_of(thread);
   const auto in = [](const std::vector<std::uint16_t>& list, std::uint16_t slot) {
     return std::find(list.begin(), list.end(), slot) != list.end();
   };
@@ -178,7 +193,7 @@ Status World::check_group(const GroupCall& call) const {
 // otherwise as called; collectives of no bytes are dropped (N60). Receives allocate; what the group releases
 // goes after that.
 std::uint32_t World::add_entries(const GroupCall& call) {
-  Slots& slots = slots_[call.thread];
+  Slots& slots = slots_of(call.thread);
   const auto first = entries_.size();
   bool ordered = true;
   bool releases = false;
@@ -229,6 +244,7 @@ std::uint32_t World::add_entries(const GroupCall& call) {
 
 Result<Issued> World::group(const GroupCall& call) {
   PL_TRY(check_group(call));
+  if (!program().comm_calls.empty() && refused(call)) return Issued{};
   const auto first = static_cast<EntryId>(entries_.size());
   const std::uint32_t count = add_entries(call);
   if (count == 0) return Issued{};
@@ -247,7 +263,30 @@ Result<Issued> World::group(const GroupCall& call) {
   return Issued{options_.model.launch_blocking ? done : 0, done};
 }
 
-// One node for each run of entries of one communicator and kind, in a row on the stream. Returns the last.
+// Where the pieces end in which entries of one communicator and kind are executed. Puts the entries into the
+// order of the pieces.
+std::vector<EntryId> World::piece_ends(EntryId begin, EntryId end, bool p2p) {
+  if (!p2p || options_.model.progress == GroupProgress{}) return {end};
+  std::vector<PlannedOp> ops;
+  for (EntryId id = begin; id < end; ++id) {
+    ops.push_back({linked_->endpoints[entries_[id].route].peer_position,
+                   endpoint_of(entries_[id]).kind == EndpointKind::kSend});
+  }
+  const LinkedEndpoint& linked = linked_->endpoints[entries_[begin].route];
+  const auto members = static_cast<std::int32_t>(
+      linked_->communicators[static_cast<std::size_t>(linked.communicator)].members.size());
+  const std::vector<Entry> given(entries_.begin() + begin, entries_.begin() + end);
+  std::vector<EntryId> ends;
+  EntryId next = begin;
+  for (const PlanPiece& piece : plan_pieces(ops, linked.position, members, options_.model.progress)) {
+    for (const std::uint32_t op : piece.ops) entries_[next++] = given[op];
+    ends.push_back(next);
+  }
+  return ends;
+}
+
+// One node for each run of entries of one communicator and kind, or piece of it, in a row on the stream. Returns
+// the last.
 NodeId World::enqueue_group(std::uint32_t thread, std::uint32_t item, EntryId first, std::uint32_t count,
                             int stream, bool after_compute) {
   NodeId node = 0;
@@ -262,20 +301,24 @@ NodeId World::enqueue_group(std::uint32_t thread, std::uint32_t item, EntryId fi
     }
     const NodeId compute =
         after_compute && begin == first && stream != kComputeStream ? tail(thread, kComputeStream, item) : 0;
-    node = graph_.add(NodeKind::kGroup, thread, item);
-    graph_[node].first = begin;
-    graph_[node].count = graph_[node].open = end - begin;
-    for (EntryId entry = begin; entry < end; ++entry) entries_[entry].node = node;
-    graph_.depend(node, compute, Because::kCompute);
-    NodeId& previous = member_tail_[routes_[entries_[begin].route].member];
-    ThreadState& state = threads_[thread];
-    graph_.depend(node, previous, Because::kCommunicator);
-    if (options_.model.cross == CrossComm::kStrict)
-      graph_.depend(node, state.last_group, Because::kLaunchOrder);
-    enqueue(node, stream);
-    previous = state.last_group = node;
-    graph_.seal(node);
-    begin = end;
+    NodeId piece = 0;
+    for (const EntryId piece_end : piece_ends(begin, end, p2p)) {
+      node = graph_.add(NodeKind::kGroup, thread, item);
+      graph_[node].first = begin;
+      graph_[node].count = graph_[node].open = piece_end - begin;
+      for (EntryId entry = begin; entry < piece_end; ++entry) entries_[entry].node = node;
+      graph_.depend(node, compute, Because::kCompute);
+      graph_.depend(node, piece, Because::kPlan);
+      NodeId& previous = member_tail_[queue_of_[routes_[entries_[begin].route].member]];
+      Device& device = device_of(thread);
+      graph_.depend(node, previous, Because::kCommunicator);
+      if (options_.model.cross == CrossComm::kStrict)
+        graph_.depend(node, device.last_group, Because::kLaunchOrder);
+      enqueue(node, stream);
+      piece = previous = device.last_group = node;
+      graph_.seal(node);
+      begin = piece_end;
+    }
   }
   return node;
 }
@@ -342,7 +385,7 @@ void World::finish_connections() {
 
 Status World::stream_wait(std::uint32_t thread, int stream, Token token) {
   const auto node = static_cast<NodeId>(token);
-  if (!graph_[node].done) threads_[thread].streams[static_cast<std::size_t>(stream)].waits.push_back(node);
+  if (!graph_[node].done) device_of(thread).streams[static_cast<std::size_t>(stream)].waits.push_back(node);
   return {};
 }
 
@@ -350,7 +393,7 @@ Result<Token> World::marker(std::uint32_t thread, int stream) {
   const std::uint32_t item = kNoItem;
   if (stream >= 0) return Token{tail(thread, stream, item)};
   const NodeId all = graph_.add(NodeKind::kPoint, thread, item);
-  for (std::size_t s = 0; s < threads_[thread].streams.size(); ++s) {
+  for (std::size_t s = 0; s < device_of(thread).streams.size(); ++s) {
     graph_.depend(all, tail(thread, static_cast<int>(s), item), Because::kWaitsFor);
   }
   graph_.seal(all);
@@ -358,7 +401,7 @@ Result<Token> World::marker(std::uint32_t thread, int stream) {
 }
 
 Status World::free(std::uint32_t thread, std::uint32_t item_index, SlotRef slot) {
-  slots_[thread].release(slot.slot_class, slot.microbatch, item_index);
+  slots_of(thread).release(slot.slot_class, slot.microbatch, item_index);
   note_memory(thread);
   return {};
 }
@@ -367,7 +410,7 @@ Result<Token> World::read(std::uint32_t thread, std::uint32_t item_index, unsign
   const NodeId node = graph_.add(NodeKind::kRead, thread, item_index);
   graph_[node].first = static_cast<std::uint32_t>(uses_.size());
   graph_[node].count = 1;
-  uses_.push_back(slots_[thread].read(program().variables[variable].slot, kNoMicrobatch, item_index));
+  uses_.push_back(slots_of(thread).read(program().variables[variable].slot, kNoMicrobatch, item_index));
   enqueue(node, kComputeStream);
   graph_.seal(node);
   return Token{node};

@@ -1,13 +1,17 @@
 // World: the simulated ranks, devices and links, as a Backend. It is told what hosts enqueue, and moves what
 // it was told forward in virtual time; the driver (sim/simulator.cc) alternates between the two.
 //
-// Files: world.cc - the Backend's calls, in host order; world_run.cc - what starts and completes on the
-// devices, in virtual time; channels, collectives, connect, slots, device_graph - one rule each.
+// A rank is a device; its host threads share the streams, the slots and the launch order of it.
+//
+// Files: world.cc - the Backend's calls, in host order; world_comm.cc - calls on communicators; world_run.cc -
+// what starts and completes on the devices, in virtual time; channels, collectives, connect, lifecycle, slots,
+// device_graph - one rule each.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/program/link.h"
@@ -19,6 +23,7 @@
 #include "sim/device_graph.h"
 #include "sim/entry.h"
 #include "sim/findings.h"
+#include "sim/lifecycle.h"
 #include "sim/payloads.h"
 #include "sim/simulator.h"
 #include "sim/slots.h"
@@ -38,6 +43,7 @@ class World final : public Backend, private SlotStore {
   Status free(std::uint32_t thread, std::uint32_t item_index, SlotRef slot) override;
   Result<Token> read(std::uint32_t thread, std::uint32_t item_index, unsigned variable) override;
   Result<double> value(std::uint32_t thread, unsigned variable) override;
+  Result<Issued> comm(std::uint32_t thread, std::uint32_t item_index, Item item) override;
   Poll poll(std::uint32_t thread, Token token) override;
 
   // Driver
@@ -67,6 +73,11 @@ class World final : public Backend, private SlotStore {
   const Channels& channels() const { return channels_; }
   const Collectives& collectives() const { return collectives_; }
   const ColdConnections& connections() const { return connections_; }
+  const Lifecycle& lifecycle() const { return lifecycle_; }
+  // The host threads of a rank: [first, last).
+  std::pair<std::uint32_t, std::uint32_t> threads_of(Rank rank) const {
+    return {first_thread_[static_cast<std::size_t>(rank)], first_thread_[static_cast<std::size_t>(rank) + 1]};
+  }
   std::int32_t channel_of(std::uint32_t route) const { return routes_[route].channel; }
   const Endpoint& endpoint_of(const Entry& entry) const {
     return program().endpoints[item_ref(program().items[entry.item])];
@@ -98,15 +109,17 @@ class World final : public Backend, private SlotStore {
     NodeId connect = 0;
     NodeId done = 0;
   };
-  struct ThreadState {
+  struct Device {
     std::vector<Stream> streams;
     NodeId last_group = 0;
+    Bytes noted = -1;
+  };
+  struct ThreadState {
     std::vector<double> values;
     Held held;
     std::uint32_t connecting = 0;  // the group whose connections were set up last
     std::vector<EventRow> events;
     std::vector<MemoryPoint> memory;
-    Bytes noted = -1;
   };
   struct Event {
     Nanoseconds time;
@@ -118,18 +131,36 @@ class World final : public Backend, private SlotStore {
     }
   };
 
+  Device& device_of(std::uint32_t thread) {
+    return devices_[static_cast<std::size_t>(program().threads[thread].rank)];
+  }
+  Slots& slots_of(std::uint32_t thread) {
+    return slots_[static_cast<std::size_t>(program().threads[thread].rank)];
+  }
+
   // world.cc
   void bind_channels();
   std::uint32_t route_of(std::uint32_t thread, Item item) const;
   Status check_group(const GroupCall& call) const;
+  bool refused(const GroupCall& call);
   std::uint32_t add_entries(const GroupCall& call);
   void enqueue(NodeId node, int stream);
   NodeId enqueue_group(std::uint32_t thread, std::uint32_t item, EntryId first, std::uint32_t count,
                        int stream, bool after_compute);
+  std::vector<EntryId> piece_ends(EntryId begin, EntryId end, bool p2p);
   NodeId tail(std::uint32_t thread, int stream, std::uint32_t item);
   bool connect_next(std::uint32_t thread);
   void finish_connections();
   void note_memory(std::uint32_t thread);
+
+  // world_comm.cc
+  void bind_queues();
+  void refuse(const Refusal& refusal, std::uint32_t thread, std::uint32_t item);
+  void depend_on_queue(NodeId node, std::int32_t communicator, std::int32_t position);
+  void forget_connections(std::uint32_t thread, const LinkedCommCall& linked);
+  void start_comm(NodeId node);
+  void abort_member(std::int32_t communicator, std::int32_t position);
+  void abort_kernel(NodeId node);
 
   // world_run.cc
   SlotMemory slot(SlotRef ref) override;
@@ -157,20 +188,25 @@ class World final : public Backend, private SlotStore {
   Nanoseconds now_ = 0;
 
   std::vector<Route> routes_;
-  std::vector<std::uint32_t> member_base_;  // by communicator
+  std::vector<std::uint32_t> member_base_;   // by communicator
+  std::vector<std::uint32_t> queue_of_;      // by member: the member whose queue it shares (N7), or itself
+  std::vector<std::uint32_t> first_thread_;  // by rank, one more at the end
   std::size_t channel_count_ = 0;
 
   DeviceGraph graph_;
   std::vector<Entry> entries_;  // 0 is nobody
   std::vector<Use> uses_;       // of kernels and reads
   std::vector<ThreadState> threads_;
-  std::vector<NodeId> member_tail_;  // last group of a (communicator, position): N6
+  std::vector<Device> devices_;      // by rank
+  std::vector<NodeId> member_tail_;  // last group of a (communicator, position), by queue: N6
   std::vector<Event> events_;        // a heap, earliest first
   std::vector<std::uint32_t> woken_;
-  std::vector<Slots> slots_;
+  std::map<NodeId, std::vector<std::uint32_t>> other_hosts_;  // threads that wait for another thread's node
+  std::vector<Slots> slots_;                                  // by rank
   std::vector<PersistentMemory> persistent_;
   Channels channels_;
   Collectives collectives_;
+  Lifecycle lifecycle_;
   ColdConnections connections_;
   ConnectionMap connection_map_;
   std::map<EntryId, Memory> buffered_;  // contents of buffered sends

@@ -42,8 +42,12 @@ bool World::fire() {
 
 void World::wake_on(std::uint32_t thread, Token token) {
   Node& node = graph_[static_cast<NodeId>(token)];
-  PL_ASSERT(node.thread == thread && !node.done);
-  node.wakes_host = true;
+  PL_ASSERT(!node.done);
+  if (node.thread == thread) {
+    node.wakes_host = true;
+  } else {
+    other_hosts_[static_cast<NodeId>(token)].push_back(thread);
+  }
 }
 
 std::vector<std::uint32_t> World::take_woken() {
@@ -62,6 +66,8 @@ void World::start(NodeId id) {
       return start_group(id);
     case NodeKind::kRead:
       return start_read(id);
+    case NodeKind::kComm:
+      return start_comm(id);
     case NodeKind::kPoint:
     case NodeKind::kConnect:
       return complete(id);
@@ -73,9 +79,9 @@ SlotMemory World::slot(SlotRef ref) {
   const Node& node = graph_[running_];
   for (std::uint32_t i = node.first; i < node.first + node.count; ++i) {
     if (uses_[i].slot_class != ref.slot_class) continue;
-    const int microbatch = slots_[node.thread].microbatch(uses_[i]);
+    const int microbatch = slots_of(node.thread).microbatch(uses_[i]);
     if (microbatch == ref.microbatch || microbatch == kNoMicrobatch)
-      return slots_[node.thread].memory(uses_[i]);
+      return slots_of(node.thread).memory(uses_[i]);
   }
   return {};
 }
@@ -85,7 +91,7 @@ void World::start_kernel(NodeId id) {
   const Item item = program().items[node.item];
   const Rank rank = program().threads[node.thread].rank;
   for (std::uint32_t i = node.first; i < node.first + node.count; ++i)
-    slots_[node.thread].start(uses_[i], node.item);
+    slots_of(node.thread).start(uses_[i], node.item);
   if (!workers_.empty()) {
     running_ = id;
     const Status status =
@@ -102,18 +108,19 @@ void World::start_kernel(NodeId id) {
 void World::start_read(NodeId id) {
   const Node& node = graph_[id];
   const Use& use = uses_[node.first];
-  slots_[node.thread].start(use, node.item);
+  slots_of(node.thread).start(use, node.item);
   const unsigned variable = item_ref(program().items[node.item]);
   double& value = threads_[node.thread].values[variable];
-  const SlotMemory memory = slots_[node.thread].memory(use);
+  const SlotMemory memory = slots_of(node.thread).memory(use);
   value = memory.data == nullptr ? options_.read_value : first_element(memory.dtype, memory.data);
   complete(id);
 }
 
 void World::start_group(NodeId id) {
   const Node node = graph_[id];
+  if (node.aborted) return schedule(id, now_);
   for (EntryId entry = node.first; entry < node.first + node.count; ++entry) {
-    slots_[node.thread].start(entries_[entry].use, entries_[entry].item);
+    slots_of(node.thread).start(entries_[entry].use, entries_[entry].item);
     entries_[entry].active = true;
   }
   for (EntryId entry = node.first; entry < node.first + node.count; ++entry) activate(entry);
@@ -138,7 +145,7 @@ void World::activate(EntryId id) {
 // its slot may be released before the receive is there.
 void World::deliver(const Transfer& transfer) {
   const Entry& send = entries_[transfer.send];
-  const SlotMemory from = slots_[send.thread].memory(send.use);
+  const SlotMemory from = slots_of(send.thread).memory(send.use);
   if (transfer.receive == 0) {
     if (from.data != nullptr) {
       note_sent(send, from.data);
@@ -152,7 +159,7 @@ void World::deliver(const Transfer& transfer) {
   if (from.data != nullptr && !send.buffered) note_sent(send, from.data);
   const Entry& receive = entries_[transfer.receive];
   compare(send, receive);
-  const SlotMemory to = slots_[receive.thread].memory(receive.use);
+  const SlotMemory to = slots_of(receive.thread).memory(receive.use);
   if (to.data != nullptr) {
     const auto buffered = buffered_.find(transfer.send);
     const std::byte* data = send.buffered ? buffered->second.get() : from.data;
@@ -211,7 +218,7 @@ void World::collective(const std::vector<EntryId>& members) {
   for (const EntryId member : members) {
     const Entry& entry = entries_[member];
     bytes = std::min(bytes, entry.bytes);
-    slots.push_back(slots_[entry.thread].memory(entry.use).data);
+    slots.push_back(slots_of(entry.thread).memory(entry.use).data);
     const std::string difference = collective_difference(endpoint, linked.peer, endpoint_of(entry),
                                                          linked_->endpoints[entry.route].peer);
     if (difference.empty() || !agreed) continue;
@@ -236,6 +243,7 @@ void World::collective(const std::vector<EntryId>& members) {
 // The entry's end is known. The group ends with its last one (N11).
 void World::decided(EntryId id) {
   const NodeId node = entries_[id].node;
+  if (graph_[node].aborted) return;
   graph_[node].end = std::max(graph_[node].end, entries_[id].end);
   if (--graph_[node].open == 0) schedule(node, graph_[node].end);
 }
@@ -248,18 +256,26 @@ void World::complete(NodeId id) {
       [[fallthrough]];
     case NodeKind::kRead:
       for (std::uint32_t i = node.first; i < node.first + node.count; ++i)
-        slots_[node.thread].finish(uses_[i]);
+        slots_of(node.thread).finish(uses_[i]);
       break;
     case NodeKind::kGroup:
-      if (options_.record_events) record_group(node);
+      if (options_.record_events && !node.aborted) record_group(node);
       for (EntryId e = node.first; e < node.first + node.count; ++e)
-        slots_[node.thread].finish(entries_[e].use);
+        slots_of(node.thread).finish(entries_[e].use);
       break;
     case NodeKind::kPoint:
     case NodeKind::kConnect:
+    case NodeKind::kComm:
       break;
   }
   if (node.wakes_host) woken_.push_back(node.thread);
+  if (!other_hosts_.empty()) {
+    const auto found = other_hosts_.find(id);
+    if (found != other_hosts_.end()) {
+      woken_.insert(woken_.end(), found->second.begin(), found->second.end());
+      other_hosts_.erase(found);
+    }
+  }
   graph_.complete(id);
 }
 

@@ -26,11 +26,11 @@ struct Parameter {
   at::Tensor decoupled_grad;
   int global = -1;      // place among all parameters of the model, the tied one once; -1: unknown
   bool shared = false;  // the further use of a tied parameter: left out of norms, counts and digests
-  bool shared_embedding = false;  // word embedding used on two stages: gets a bucket of its own
+  bool shared_embedding = false;     // word embedding used on two stages: gets a bucket of its own
   bool embedding_or_output = false;  // of the embedding or the output layer: has the decoupled learning rate
-  bool tensor_parallel = false;   // sharded over tp; otherwise every tp rank holds it and rank 0 counts it
-  bool expert = false;            // expert-parallel ("allreduce = False"): reduced over the expert groups
-  int bucket = -1;                // of the gradient buffer, for messages; -1: none
+  bool tensor_parallel = false;      // sharded over tp; otherwise every tp rank holds it and rank 0 counts it
+  bool expert = false;               // expert-parallel ("allreduce = False"): reduced over the expert groups
+  int bucket = -1;                   // of the gradient buffer, for messages; -1: none
   // Of a part of a tensor that other ranks hold the rest of (tensor parallel): shape of the whole and where
   // the part lies. Empty: the value is the whole.
   std::vector<std::int64_t> global_shape, global_offset;

@@ -14,7 +14,11 @@ class Linker {
   Result<LinkedProgram> run() {
     communicators();
     linked_.windows.resize(program_.threads.size());
-    for (std::size_t t = 0; t < program_.threads.size(); ++t) PL_TRY(thread(t));
+    linked_.comm_calls.resize(program_.threads.size());
+    for (std::size_t t = 0; t < program_.threads.size(); ++t) {
+      PL_TRY(thread(t));
+      PL_TRY(comm_calls(t));
+    }
     return std::move(linked_);
   }
 
@@ -72,6 +76,35 @@ class Linker {
                 fmt::format("rank {} uses {} but no communicator of family {} holds it{}", rank,
                             endpoint.name, program_.families[endpoint.family].name,
                             out.peer < 0 ? std::string() : fmt::format(" together with rank {}", out.peer)));
+  }
+
+  // The communicator of a family that holds the rank and, if one is named, the peer.
+  Place place_of(std::uint16_t family, Rank rank, Rank peer) const {
+    for (const Place& place : by_rank_[family][static_cast<std::size_t>(rank)]) {
+      if (peer < 0 || position_of(place.communicator, peer) >= 0) return place;
+    }
+    return {-1, -1};
+  }
+
+  Status comm_calls(std::size_t t) {
+    if (program_.comm_calls.empty()) return {};
+    const Rank rank = program_.threads[t].rank;
+    std::vector<LinkedCommCall>& rows = linked_.comm_calls[t];
+    for (const Item item : program_.thread_items(t)) {
+      if (item_op(item) != ItemOp::kComm) continue;
+      rows.resize(program_.comm_calls.size());
+      const CommCall& call = program_.comm_calls[item_ref(item)];
+      const Place own = place_of(call.family, rank, peer_of(program_.grid, call.form, call.peer, rank));
+      const Place parent = has_parent(call.kind) ? place_of(call.parent, rank, -1) : Place{-1, -1};
+      rows[item_ref(item)] = {own.communicator, own.position, parent.communicator, parent.position};
+      const bool needs_parent = has_parent(call.kind) && parent.communicator < 0;
+      const bool needs_own = !has_parent(call.kind) && own.communicator < 0;
+      if (!needs_parent && !needs_own) continue;
+      return fail(ErrorCode::kConfig,
+                  fmt::format("rank {} calls {} but no communicator of family {} holds it", rank, call.name,
+                              program_.families[needs_parent ? call.parent : call.family].name));
+    }
+    return {};
   }
 
   Status thread(std::size_t t) {

@@ -24,6 +24,14 @@ struct LinkedEndpoint {
   std::int32_t peer_position = -1;
 };
 
+// A call on a communicator as one thread makes it.
+struct LinkedCommCall {
+  std::int32_t communicator = -1;  // -1: a split or shrink that leaves the rank without one
+  std::int32_t position = -1;
+  std::int32_t parent = -1;  // split, shrink
+  std::int32_t parent_position = -1;
+};
+
 struct LinkedProgram {
   const Program* program = nullptr;  // must outlive this
   std::vector<Communicator> communicators;
@@ -36,6 +44,8 @@ struct LinkedProgram {
   };
   std::vector<Window> windows;  // one a thread
   std::vector<LinkedEndpoint> endpoints;
+  // [thread][row of Program::comm_calls]; a thread without such items has an empty list.
+  std::vector<std::vector<LinkedCommCall>> comm_calls;
 
   // `endpoint` must be used by some item of the thread.
   const LinkedEndpoint& at(std::size_t thread, unsigned endpoint) const {
@@ -43,8 +53,9 @@ struct LinkedProgram {
   }
 };
 
-// Errors: a rank uses an endpoint of a family that has no instance with it (and its peer), a peer that is the
-// rank itself outside one group with its own receive, or a peer out of the world.
+// Errors: a rank makes a call on a communicator that does not hold it, or uses an endpoint of a family that has
+// no instance with it (and its peer), a peer that is the rank itself outside one group with its own receive, or
+// a peer out of the world.
 Result<LinkedProgram> link_program(const Program& program);
 
 }  // namespace plumbline

@@ -13,4 +13,8 @@ std::string_view endpoint_kind_name(EndpointKind kind) {
   return kEndpointKindNames[static_cast<std::size_t>(kind)];
 }
 
+std::string_view comm_call_kind_name(CommCallKind kind) {
+  return kCommCallKindNames[static_cast<std::size_t>(kind)];
+}
+
 }  // namespace plumbline

@@ -15,9 +15,11 @@ inline constexpr std::array<std::string_view, 13> kKernelKindNames{
     "optimizer-step", "skip-step",    "other"};
 inline constexpr std::array<std::string_view, 7> kEndpointKindNames{
     "send", "recv", "all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter"};
-inline constexpr std::array<std::string_view, 13> kItemOpNames{
+inline constexpr std::array<std::string_view, 14> kItemOpNames{
     "launch",      "op",   "wait", "record", "wait-event", "sync-event", "sync-stream",
-    "sync-device", "free", "read", "decide", "mark",       "wait-slot"};
+    "sync-device", "free", "read", "decide", "mark",       "wait-slot",  "comm"};
+inline constexpr std::array<std::string_view, 7> kCommCallKindNames{"init",    "split", "shrink", "finalize",
+                                                                    "destroy", "abort", "ready"};
 inline constexpr std::array<std::string_view, 7> kItemFlagNames{
     "more", "after-compute", "compute-waits", "host-waits", "handle", "if-yes", "if-no"};
 inline constexpr std::array<std::string_view, 4> kPeerFormNames{"none", "shift", "coordinate", "rank"};

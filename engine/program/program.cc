@@ -54,6 +54,13 @@ void hash_tables(Hasher& hasher, const Program& program) {
       for (const Rank rank : members) hasher.i64(rank);
     }
   }
+  for (const CommCall& call : program.comm_calls) {
+    hasher.u64(static_cast<std::uint64_t>(call.kind) | static_cast<std::uint64_t>(call.form) << 8 |
+               std::uint64_t{call.nonblocking} << 16 | std::uint64_t{call.share} << 17 |
+               std::uint64_t{call.abort_parent} << 18 | std::uint64_t{1} << 63);
+    hasher.u64(std::uint64_t{call.family} | std::uint64_t{call.parent} << 16);
+    hasher.i64(call.peer);
+  }
   hasher.u64(program.variables.size());
   for (const HostVariable& variable : program.variables) hasher.u64(variable.slot);
 }
@@ -128,18 +135,27 @@ std::uint64_t program_digest(const Program& program) {
   return hasher.digest();
 }
 
-Rank endpoint_peer(const RankGrid& grid, const Endpoint& endpoint, Rank rank) {
-  switch (endpoint.form) {
+Rank peer_of(const RankGrid& grid, PeerForm form, std::int32_t peer, Rank rank) {
+  switch (form) {
     case PeerForm::kNone:
       return -1;
     case PeerForm::kShift:
-      return grid.shifted(rank, Axis::kPp, endpoint.peer);
+      return grid.shifted(rank, Axis::kPp, peer);
     case PeerForm::kCoordinate:
-      return grid.moved(rank, Axis::kPp, endpoint.peer);
+      return grid.moved(rank, Axis::kPp, peer);
     case PeerForm::kRank:
-      return endpoint.peer;
+      return peer;
   }
   return -1;
+}
+
+Rank endpoint_peer(const RankGrid& grid, const Endpoint& endpoint, Rank rank) {
+  return peer_of(grid, endpoint.form, endpoint.peer, rank);
+}
+
+bool is_plain(const Program& program) {
+  return program.comm_calls.empty() &&
+         program.threads.size() == static_cast<std::size_t>(program.grid.world());
 }
 
 std::string describe_item(const Program& program, Rank rank, Item item) {
@@ -186,6 +202,13 @@ std::string describe_item(const Program& program, Rank rank, Item item) {
       return fmt::format("decision on {}", program.variables[item_ref(item)].name);
     case ItemOp::kWaitSlot:
       return fmt::format("wait for {}{}", program.slots[item_ref(item)].name, microbatch_suffix(microbatch));
+    case ItemOp::kComm: {
+      const CommCall& call = program.comm_calls[item_ref(item)];
+      const std::string& made = program.families[call.family].name;
+      if (!has_parent(call.kind)) return fmt::format("{} of {}", comm_call_kind_name(call.kind), made);
+      return fmt::format("{} of {} into {}", comm_call_kind_name(call.kind),
+                         program.families[call.parent].name, made);
+    }
     case ItemOp::kMark:
       return fmt::format("mark {}", program.marks[item_ref(item)]);
   }

@@ -23,12 +23,17 @@
 //   kMark        mark        -          a phase begins (a name for people; no effect)
 //   kWaitSlot    slot class  -          the compute stream waits for the kept handle (kHandle on queue
 //                                       kSlotQueue) of the operation that last filled the slot
+//   kComm        comm call   -          creates or ends a communicator (CommCall)
 //
 // Streams: 0 is the compute stream; the others are the rows of `streams`, one a communicator a rank is in
 // (PyTorch gives each communicator a stream of its own). Edges: kAfterCompute - the group starts after
 // everything enqueued on the compute stream so far; kComputeWaits - the compute stream waits for the group;
 // kHostWaits - the host does; kHandle - the completion is appended to handle queue `queue` and waited for by
 // a later kWait.
+//
+// Communicators exist from the start, unless some item of the Program creates them: then they exist from that
+// call to the one that ends them. Host threads: a rank has one, or several, which share its device, streams,
+// events and slots and issue independently of each other.
 //
 // Slots: a slot is (class, microbatch) on a rank, or (class, -1) for a class of step scope. It is written
 // once a step - by a kernel or a receive - read, and released by a kernel (reads-and-frees), an endpoint
@@ -69,8 +74,9 @@ enum class ItemOp : std::uint8_t {
   kDecide,
   kMark,
   kWaitSlot,
+  kComm,
 };
-constexpr int kItemOps = 13;
+constexpr int kItemOps = 14;
 constexpr int kSlotQueue = 255;  // handles that are found by slot (kWaitSlot) instead of by order (kWait)
 
 enum ItemFlag : std::uint8_t {
@@ -186,6 +192,35 @@ struct CommFamily {
   std::vector<std::vector<Rank>> instances;  // members in communicator rank order
 };
 
+enum class CommCallKind : std::uint8_t {
+  kInit,    // ncclCommInitRank: the hosts of all members meet (N69)
+  kSplit,   // ncclCommSplit: the hosts of all members of `parent` meet; ranks in no instance of `family` pass
+            // NCCL_SPLIT_NOCOLOR (N73)
+  kShrink,  // ncclCommShrink: the hosts of the members of `family`, who are left of `parent`, meet (N74)
+  kFinalize,  // ncclCommFinalize: what is enqueued completes; nothing may follow (N77)
+  kDestroy,   // ncclCommDestroy: finalizes if need be, and the hosts of all members meet (N77)
+  kAbort,     // ncclCommAbort: what is enqueued here ends at once; nobody is waited for (N77)
+  kReady,     // the host polls ncclCommGetAsyncError until the last call on the communicator is through (N79)
+};
+
+// A row of calls on communicators. The communicator is the instance of `family` that holds the calling rank - of
+// a family of pairs, and the peer.
+struct CommCall {
+  std::string name;  // unique: "init.pp"
+  CommCallKind kind = CommCallKind::kInit;
+  std::uint16_t family = 0;
+  std::uint16_t parent = 0;   // split, shrink: family of the communicator that it is made from
+  bool nonblocking = false;   // config.blocking = 0: the call returns ncclInProgress
+  bool share = false;         // split: config.splitShare, one internal stream with the parent (N7)
+  bool abort_parent = false;  // shrink: NCCL_SHRINK_ABORT, what is enqueued on the parent ends at once
+  PeerForm form = PeerForm::kNone;
+  std::int32_t peer = 0;
+};
+constexpr bool creates(CommCallKind kind) { return kind <= CommCallKind::kShrink; }
+constexpr bool has_parent(CommCallKind kind) {
+  return kind == CommCallKind::kSplit || kind == CommCallKind::kShrink;
+}
+
 struct HostVariable {
   std::string name;        // "found_inf"
   std::uint16_t slot = 0;  // step-scope slot class it is read from
@@ -208,18 +243,23 @@ struct Program {
   std::vector<Kernel> kernels;
   std::vector<Endpoint> endpoints;
   std::vector<CommFamily> families;
+  std::vector<CommCall> comm_calls;
   std::vector<HostVariable> variables;
   std::vector<std::string> streams{"compute"};
   std::vector<std::string> events;
   std::vector<std::string> marks;
   std::vector<Item> items;
-  std::vector<Thread> threads;  // one a rank, in rank order
+  std::vector<Thread>
+      threads;  // at least one a rank, in rank order; a rank's are in the order of their items
 
   std::span<const Item> thread_items(std::size_t thread) const {
     return std::span<const Item>(items).subspan(threads[thread].begin,
                                                 threads[thread].end - threads[thread].begin);
   }
 };
+
+// One host thread a rank and no calls on communicators: what the checker proves (sim/verify).
+bool is_plain(const Program& program);
 
 // Counts and sizes of a Program. An operation is a computation (F, B, I or W kernel), a send, a receive or a
 // collective, counted over all threads.
@@ -243,10 +283,13 @@ Status validate_program(const Program& program);
 std::string_view slot_kind_name(SlotKind kind);
 std::string_view kernel_kind_name(KernelKind kind);
 std::string_view endpoint_kind_name(EndpointKind kind);
+std::string_view comm_call_kind_name(CommCallKind kind);
 constexpr bool is_p2p(EndpointKind kind) { return kind <= EndpointKind::kRecv; }
 
 // The peer or root of an endpoint as seen by `rank`; -1 for kNone.
 Rank endpoint_peer(const RankGrid& grid, const Endpoint& endpoint, Rank rank);
+// The same of any way to name a peer.
+Rank peer_of(const RankGrid& grid, PeerForm form, std::int32_t peer, Rank rank);
 
 // An item in words for messages, in the field's grammar where there is one: "2SEND_F5 to rank 3", "F of stage 2,
 // microbatch 5", "all-reduce of found_inf".

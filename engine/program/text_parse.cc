@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <optional>
 
@@ -136,12 +137,13 @@ class Parser {
     if (head == "family") return family();
     if (head == "kernel") return kernel();
     if (head == "endpoint") return endpoint();
+    if (head == "communicator") return communicator();
     if (head == "variable") return variable();
     if (head == "ranks") return ranks();
     return bad(
         fmt::format("'{}' begins no line of a program (name, grid, stages, microbatches, fragment, "
                     "placement, stream, slot, "
-                    "family, kernel, endpoint, variable, event, mark, ranks)",
+                    "family, kernel, endpoint, communicator, variable, event, mark, ranks)",
                     head));
   }
 
@@ -263,7 +265,8 @@ class Parser {
     return {};
   }
 
-  Status peer(std::string_view text, Endpoint& row) const {
+  template <typename Row>
+  Status peer(std::string_view text, Row& row) const {
     const std::size_t colon = text.find(':');
     PL_TRY(choice(kPeerFormNames, text.substr(0, colon), "way to name a peer", row.form));
     const auto value = colon == std::string_view::npos ? Result<std::int64_t>(bad("a peer reads form:number"))
@@ -294,14 +297,49 @@ class Parser {
         PL_TRY(choice(kReduceOpNames, value, "reduction", row.reduce));
       else if (word == "free-after")
         row.free_after = true;
-      else if (key == "family") {
-        const auto found = families_.find(value, cursor_.where());
-        if (!found) return tl::unexpected(found.error());
-        row.family = static_cast<std::uint16_t>(*found);
-      } else
+      else if (key == "family")
+        PL_TRY(family_row(value, row.family));
+      else
         return bad(fmt::format("an endpoint has no '{}'", key));
     }
     program_.endpoints.push_back(std::move(row));
+    return {};
+  }
+
+  Status family_row(std::string_view text, std::uint16_t& out) const {
+    const auto found = families_.find(text, cursor_.where());
+    if (!found) return tl::unexpected(found.error());
+    out = static_cast<std::uint16_t>(*found);
+    return {};
+  }
+
+  Status communicator() {
+    CommCall row;
+    bool parent = false;
+    row.name = std::string(cursor_.word());
+    PL_TRY(comm_calls_.add(row.name, cursor_.where()));
+    for (std::string_view word = cursor_.word(); !word.empty(); word = cursor_.word()) {
+      const auto [key, value] = key_value(word);
+      if (key == "call")
+        PL_TRY(choice(kCommCallKindNames, value, "call on a communicator", row.kind));
+      else if (key == "family")
+        PL_TRY(family_row(value, row.family));
+      else if (key == "parent" && (parent = true))
+        PL_TRY(family_row(value, row.parent));
+      else if (key == "peer")
+        PL_TRY(peer(value, row));
+      else if (word == "nonblocking")
+        row.nonblocking = true;
+      else if (word == "share")
+        row.share = true;
+      else if (word == "abort")
+        row.abort_parent = true;
+      else
+        return bad(fmt::format("a call on a communicator has no '{}'", key));
+    }
+    if (parent != has_parent(row.kind))
+      return bad(fmt::format("{} {} a parent", row.name, parent ? "takes no" : "lacks"));
+    program_.comm_calls.push_back(std::move(row));
     return {};
   }
 
@@ -317,9 +355,10 @@ class Parser {
   }
 
   void close_block() {
-    for (const Rank rank : block_ranks_)
-      program_.threads[static_cast<std::size_t>(rank)].end =
-          static_cast<std::uint32_t>(program_.items.size());
+    const auto end = static_cast<std::uint32_t>(program_.items.size());
+    for (const Rank rank : block_ranks_) program_.threads[static_cast<std::size_t>(rank)].end = end;
+    for (std::size_t i = further_.size(); i-- > 0 && further_open_ > 0; --further_open_)
+      further_[i].end = end;
     block_ranks_.clear();
   }
 
@@ -329,16 +368,26 @@ class Parser {
       seen_.assign(program_.threads.size(), false);
     }
     close_block();
+    const auto begin = static_cast<std::uint32_t>(program_.items.size());
     for (std::string_view word = cursor_.word(); !word.empty(); word = cursor_.word()) {
+      const bool further = word[0] == '+';
       std::size_t rank = 0;
-      PL_TRY(small_number(word, "rank", program_.grid.world(), rank));
-      if (seen_[rank]) return bad(fmt::format("rank {} has two blocks of items; merge them", rank));
+      PL_TRY(small_number(word.substr(further ? 1 : 0), "rank", program_.grid.world(), rank));
+      if (further) {
+        if (further_.size() >= static_cast<std::size_t>(kMaxTableRows))
+          return bad(fmt::format("more than {} further threads", kMaxTableRows));
+        further_.push_back({static_cast<Rank>(rank), begin, begin});
+        ++further_open_;
+        continue;
+      }
+      if (seen_[rank])
+        return bad(fmt::format(
+            "rank {} has two blocks of items; merge them, or write +{} for another host thread", rank, rank));
       seen_[rank] = true;
-      program_.threads[rank] = {static_cast<Rank>(rank), static_cast<std::uint32_t>(program_.items.size()),
-                                0};
+      program_.threads[rank] = {static_cast<Rank>(rank), begin, 0};
       block_ranks_.push_back(static_cast<Rank>(rank));
     }
-    if (block_ranks_.empty()) return bad("a block of items names its ranks");
+    if (block_ranks_.empty() && further_open_ == 0) return bad("a block of items names its ranks");
     in_block_ = true;
     return {};
   }
@@ -376,6 +425,8 @@ class Parser {
         return &variables_;
       case ItemOp::kMark:
         return &marks_;
+      case ItemOp::kComm:
+        return &comm_calls_;
       case ItemOp::kWait:
       case ItemOp::kSyncStream:
       case ItemOp::kSyncDevice:
@@ -420,6 +471,9 @@ class Parser {
     for (std::size_t rank = 0; rank < seen_.size(); ++rank) {
       if (!seen_[rank]) return bad(fmt::format("rank {} has no block of items", rank));
     }
+    program_.threads.insert(program_.threads.end(), further_.begin(), further_.end());
+    std::stable_sort(program_.threads.begin(), program_.threads.end(),
+                     [](const Thread& a, const Thread& b) { return a.rank < b.rank; });
     return {};
   }
 
@@ -427,8 +481,11 @@ class Parser {
   Program program_;
   NameTable streams_{"stream"}, slots_{"slot"}, families_{"family"}, kernels_{"kernel"},
       endpoints_{"endpoint"};
+  NameTable comm_calls_{"call on a communicator"};
   NameTable variables_{"variable"}, events_{"event"}, marks_{"mark"};
   std::vector<Rank> block_ranks_;
+  std::vector<Thread> further_;   // second and later threads of ranks
+  std::size_t further_open_ = 0;  // the last ones, which belong to the open block
   std::vector<bool> seen_;
   bool in_block_ = false;
 };

@@ -74,16 +74,30 @@ class Printer {
       if (!is_p2p(e.kind)) put(out_, " reduce={}", word(kReduceOpNames, e.reduce));
       out_ += e.free_after ? " free-after\n" : "\n";
     }
+    for (const CommCall& c : program_.comm_calls) comm_call(c);
     for (const HostVariable& v : program_.variables)
       put(out_, "variable {} slot={}\n", v.name, program_.slots[v.slot].name);
     for (const std::string& event : program_.events) put(out_, "event {}\n", event);
     for (const std::string& mark : program_.marks) put(out_, "mark {}\n", mark);
   }
 
-  // One block a distinct range of items, in the order of the items.
+  void comm_call(const CommCall& call) {
+    put(out_, "communicator {} call={} family={}", call.name, word(kCommCallKindNames, call.kind),
+        program_.families[call.family].name);
+    if (has_parent(call.kind)) put(out_, " parent={}", program_.families[call.parent].name);
+    if (call.form != PeerForm::kNone) put(out_, " peer={}:{}", word(kPeerFormNames, call.form), call.peer);
+    put(out_, "{}{}{}\n", call.nonblocking ? " nonblocking" : "", call.share ? " share" : "",
+        call.abort_parent ? " abort" : "");
+  }
+
+  // One block a distinct range of items, in the order of the items. A rank's further threads are marked.
   void blocks() {
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<Rank>> ranges;
-    for (const Thread& thread : program_.threads) ranges[{thread.begin, thread.end}].push_back(thread.rank);
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<std::string>> ranges;
+    for (std::size_t t = 0; t < program_.threads.size(); ++t) {
+      const Thread& thread = program_.threads[t];
+      const bool further = t > 0 && program_.threads[t - 1].rank == thread.rank;
+      ranges[{thread.begin, thread.end}].push_back(fmt::format("{}{}", further ? "+" : "", thread.rank));
+    }
     for (const auto& [range, ranks] : ranges) {
       put(out_, "ranks {}\n", fmt::join(ranks, " "));
       for (std::uint32_t i = range.first; i < range.second; ++i) item(program_.items[i]);
@@ -109,6 +123,8 @@ class Printer {
         return program_.variables[ref].name;
       case ItemOp::kMark:
         return program_.marks[ref];
+      case ItemOp::kComm:
+        return program_.comm_calls[ref].name;
       case ItemOp::kWait:
       case ItemOp::kSyncStream:
       case ItemOp::kSyncDevice:

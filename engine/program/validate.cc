@@ -37,7 +37,8 @@ class Validator {
   Status tables() const {
     for (const std::size_t rows :
          {program_.slots.size(), program_.kernels.size(), program_.endpoints.size(), program_.families.size(),
-          program_.variables.size(), program_.events.size(), program_.marks.size()}) {
+          program_.comm_calls.size(), program_.variables.size(), program_.events.size(),
+          program_.marks.size()}) {
       if (rows > static_cast<std::size_t>(kMaxTableRows)) {
         return fail(
             ErrorCode::kUnsupported,
@@ -64,6 +65,31 @@ class Validator {
       PL_TRY(indices("variable " + variable.name, {variable.slot}));
     for (const CommFamily& family : program_.families) PL_TRY(members(family));
     for (const Endpoint& endpoint : program_.endpoints) PL_TRY(endpoint_row(endpoint));
+    for (const CommCall& call : program_.comm_calls) PL_TRY(comm_call(call));
+    return {};
+  }
+
+  Status comm_call(const CommCall& call) const {
+    const std::string who = "communicator call " + call.name;
+    if (call.family >= program_.families.size()) return bad(who + " names no communicator family");
+    if (has_parent(call.kind) && call.parent >= program_.families.size())
+      return bad(who + " names no parent");
+    if (has_parent(call.kind) && call.parent == call.family)
+      return bad(who + " makes a communicator from itself");
+    if (!has_parent(call.kind) && call.parent != 0) return bad(who + " takes no parent");
+    if (call.share && call.kind != CommCallKind::kSplit) return bad(who + " is no split, but shares");
+    if (call.abort_parent && call.kind != CommCallKind::kShrink)
+      return bad(who + " is no shrink, but aborts its parent");
+    const bool pairs = program_.families[call.family].pairs;
+    if (pairs == (call.form == PeerForm::kNone))
+      return bad(who + (pairs ? " lacks the peer of its pair" : " takes no peer: its family has no pairs"));
+    return peer(who, call.form, call.peer);
+  }
+
+  Status peer(const std::string& who, PeerForm form, std::int32_t value) const {
+    const bool coordinate_ok = form != PeerForm::kCoordinate || (value >= 0 && value < program_.grid.pp());
+    const bool rank_ok = form != PeerForm::kRank || (value >= 0 && value < program_.grid.world());
+    if (!coordinate_ok || !rank_ok) return bad(who + " has a peer outside the grid");
     return {};
   }
 
@@ -98,24 +124,22 @@ class Validator {
       return bad("endpoint " + endpoint.name +
                  (rooted || is_p2p(endpoint.kind) ? " lacks its peer or root" : " takes no peer"));
     }
-    const bool coordinate_ok =
-        endpoint.form != PeerForm::kCoordinate || (endpoint.peer >= 0 && endpoint.peer < program_.grid.pp());
-    const bool rank_ok =
-        endpoint.form != PeerForm::kRank || (endpoint.peer >= 0 && endpoint.peer < program_.grid.world());
-    if (!coordinate_ok || !rank_ok) return bad("endpoint " + endpoint.name + " has a peer outside the grid");
-    return {};
+    return peer("endpoint " + endpoint.name, endpoint.form, endpoint.peer);
   }
 
   Status threads() const {
-    if (program_.threads.size() != static_cast<std::size_t>(program_.grid.world())) {
-      return bad(fmt::format("{} threads for {} ranks", program_.threads.size(), program_.grid.world()));
-    }
+    Rank last = -1;
     for (std::size_t t = 0; t < program_.threads.size(); ++t) {
       const Thread& thread = program_.threads[t];
-      if (thread.rank != static_cast<Rank>(t)) return bad("threads are not in rank order");
       if (thread.begin > thread.end || thread.end > program_.items.size())
         return bad("a thread's range is outside the items");
+      if (thread.rank != last && thread.rank != last + 1) return bad("threads are not in rank order");
+      if (thread.rank == last && thread.begin < program_.threads[t - 1].begin)
+        return bad(fmt::format("the threads of rank {} are not in the order of their items", last));
+      last = thread.rank;
     }
+    if (last + 1 != program_.grid.world())
+      return bad(fmt::format("threads for {} ranks of {}", last + 1, program_.grid.world()));
     return {};
   }
 
@@ -139,6 +163,8 @@ class Validator {
         return program_.variables.size();
       case ItemOp::kMark:
         return program_.marks.size();
+      case ItemOp::kComm:
+        return program_.comm_calls.size();
       case ItemOp::kSyncStream:
       case ItemOp::kSyncDevice:
         return 1;
@@ -187,17 +213,18 @@ class Validator {
   }
 
   Status items(std::size_t thread) const {
+    const Rank rank = program_.threads[thread].rank;
     bool chained = false;
     bool decided = false;
     for (const Item item : program_.thread_items(thread)) {
       const unsigned op = static_cast<unsigned>((item >> 20) & 0xFu);
       if (op >= static_cast<unsigned>(kItemOps))
-        return bad(fmt::format("rank {} has an item of unknown operation {}", thread, op));
+        return bad(fmt::format("rank {} has an item of unknown operation {}", rank, op));
       if (item_ref(item) >= limit(item_op(item)))
         return bad(
-            fmt::format("rank {} has an item with reference {} out of its table", thread, item_ref(item)));
+            fmt::format("rank {} has an item with reference {} out of its table", rank, item_ref(item)));
       if (chained && item_op(item) != ItemOp::kOp)
-        return bad(fmt::format("rank {} has a group that is not closed", thread));
+        return bad(fmt::format("rank {} has a group that is not closed", rank));
       const unsigned flags = item_flags(item);
       if ((flags & kMore) != 0 && item_op(item) != ItemOp::kOp)
         return bad("only communication chains into a group");
@@ -207,17 +234,17 @@ class Validator {
         return bad("an item is in an arm before the decision");
       const bool has_microbatch = item_microbatch(item) != kNoMicrobatch;
       if (has_microbatch && item_microbatch(item) >= program_.microbatches) {
-        return bad(fmt::format("rank {} names microbatch {} of {}", thread, item_microbatch(item),
+        return bad(fmt::format("rank {} names microbatch {} of {}", rank, item_microbatch(item),
                                program_.microbatches));
       }
       if (stream_of(item) >= static_cast<int>(program_.streams.size())) {
-        return bad(fmt::format("rank {} uses stream {}, which does not exist", thread, stream_of(item)));
+        return bad(fmt::format("rank {} uses stream {}, which does not exist", rank, stream_of(item)));
       }
       PL_TRY(scopes(item));
       chained = (flags & kMore) != 0;
       decided = decided || item_op(item) == ItemOp::kDecide;
     }
-    if (chained) return bad(fmt::format("rank {} ends inside a group", thread));
+    if (chained) return bad(fmt::format("rank {} ends inside a group", rank));
     return {};
   }
 

@@ -62,7 +62,15 @@ class Backend {
   virtual Result<Token> read(std::uint32_t thread, std::uint32_t item_index, unsigned variable) = 0;
   virtual Result<double> value(std::uint32_t thread, unsigned variable) = 0;
 
+  // A call on a communicator (kComm). Issued::done is when it is through on this rank; a nonblocking one has
+  // no host token. Backends without it refuse.
+  virtual Result<Issued> comm(std::uint32_t thread, std::uint32_t item_index, Item item);
+
   virtual Poll poll(std::uint32_t thread, Token token) = 0;
 };
+
+inline Result<Issued> Backend::comm(std::uint32_t /*thread*/, std::uint32_t /*item_index*/, Item /*item*/) {
+  return fail(ErrorCode::kUnsupported, "this backend does not create or end communicators during a step");
+}
 
 }  // namespace plumbline

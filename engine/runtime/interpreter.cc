@@ -16,13 +16,14 @@ bool fills(EndpointKind kind) { return kind != EndpointKind::kSend; }
 
 }  // namespace
 
-Interpreter::Interpreter(Backend& backend, const LinkedProgram& linked, std::uint32_t thread)
-    : backend_(&backend), linked_(&linked), thread_(thread) {
+Interpreter::Interpreter(Backend& backend, const LinkedProgram& linked, std::uint32_t thread,
+                         std::vector<Token>* events)
+    : backend_(&backend), linked_(&linked), thread_(thread), shared_events_(events) {
   const Program& program = *linked.program;
   PL_ASSERT(thread < program.threads.size());
   next_ = current_ = program.threads[thread].begin;
   variables_.assign(program.variables.size(), 0.0);
-  events_.assign(program.events.size(), 0);
+  if (events == nullptr) own_events_.assign(program.events.size(), 0);
 }
 
 Advance Interpreter::advance() {
@@ -85,15 +86,15 @@ Status Interpreter::step_item() {
     case ItemOp::kRecord: {
       const Result<Token> marker = backend_->marker(thread_, stream);
       if (!marker) return tl::unexpected(marker.error());
-      events_[item_ref(item)] = *marker;
+      event(item) = *marker;
       return {};
     }
     case ItemOp::kWaitEvent: {
-      const Token event = events_[item_ref(item)];
-      return event == 0 ? Status() : backend_->stream_wait(thread_, stream, event);
+      const Token recorded = event(item);
+      return recorded == 0 ? Status() : backend_->stream_wait(thread_, stream, recorded);
     }
     case ItemOp::kSyncEvent:
-      if (events_[item_ref(item)] != 0) waiting_.push_back(events_[item_ref(item)]);
+      if (event(item) != 0) waiting_.push_back(event(item));
       return {};
     case ItemOp::kSyncStream:
       return marker_wait(stream);
@@ -114,6 +115,12 @@ Status Interpreter::step_item() {
       arm_ = variables_[item_ref(item)] != 0.0 ? 1 : 0;
       decisions_.push_back(static_cast<std::uint8_t>(arm_));
       return {};
+    case ItemOp::kComm: {
+      const Result<Issued> issued = backend_->comm(thread_, current_, item);
+      if (!issued) return tl::unexpected(issued.error());
+      if (issued->host != 0) waiting_.push_back(issued->host);
+      return {};
+    }
     case ItemOp::kMark:
     case ItemOp::kOp:
       return {};

@@ -28,7 +28,9 @@ struct Advance {
 class Interpreter {
  public:
   // `backend` and `linked` outlive the interpreter; begin_step has been called.
-  Interpreter(Backend& backend, const LinkedProgram& linked, std::uint32_t thread);
+  // `events` is given where several threads of a rank share their events: one entry an event, and outlives this.
+  Interpreter(Backend& backend, const LinkedProgram& linked, std::uint32_t thread,
+              std::vector<Token>* events = nullptr);
 
   // Once failed, it stays failed.
   Advance advance();
@@ -51,6 +53,9 @@ class Interpreter {
   Status resume();
   bool skipped(Item item) const;
   Error out_of_program(const std::string& message) const;
+  Token& event(Item item) {
+    return (shared_events_ != nullptr ? *shared_events_ : own_events_)[item_ref(item)];
+  }
 
   Backend* backend_;
   const LinkedProgram* linked_;
@@ -67,7 +72,8 @@ class Interpreter {
   std::vector<std::size_t> queue_heads_;
   std::map<std::uint64_t, Token>
       slot_handles_;  // kSlotQueue: (class, microbatch) -> operation that last filled it
-  std::vector<Token> events_;
+  std::vector<Token> own_events_;
+  std::vector<Token>* shared_events_;  // null: own_events_
   std::vector<std::uint8_t> decisions_;
 };
 

@@ -14,6 +14,10 @@
 namespace plumbline {
 NcclModel scenario_model(const Scenario& scenario, NcclModel mode) {
   mode.launch_blocking = mode.launch_blocking || scenario.options.launch_blocking;
+  if (scenario.options.max_ops_per_kernel > 0) {
+    mode.progress.plan_items = scenario.options.max_ops_per_kernel;
+    mode.progress.plan_restart = scenario.options.plan_restarts_rounds;
+  }
   return mode;
 }
 
@@ -64,6 +68,9 @@ std::string reference_value(const ModeVerdict& verdict) {
         break;
       case FindingKind::kCollectiveMismatch:
         words.insert("COLLMISMATCH");
+        break;
+      case FindingKind::kNcclError:
+        words.insert("ERROR(" + finding.code + ")");
         break;
       case FindingKind::kCrossWired:
         words.insert("CROSSWIRED");

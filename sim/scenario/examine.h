@@ -30,7 +30,8 @@ std::vector<Result<Verdict>> examine_scenarios(const std::vector<Scenario>& scen
                                                unsigned workers);
 
 // The verdict in a reference model's words: OK, or DEADLOCK, BYTES, WRONGDATA, COLLMISMATCH, CROSSWIRED,
-// INTERNAL_ERROR(truncated) joined by "+", DEADLOCK first and the others in alphabetical order.
+// INTERNAL_ERROR(truncated) joined by "+", DEADLOCK first and the others in alphabetical order. A call that
+// returns an error, which reference models do not know, adds ERROR(CODE).
 std::string reference_value(const ModeVerdict& verdict);
 
 // Differences between the modes' values and Scenario::expected, in words, one a mode: what the text expects,

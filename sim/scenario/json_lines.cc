@@ -83,6 +83,10 @@ void write(JsonWriter& out, const HostOp& op) {
   if (!op.event.empty()) out.field("event", op.event);
   if (!op.communicator.empty()) out.field("comm", op.communicator);
   if (!op.ranks.empty()) write(out, "ranks", op.ranks);
+  if (!op.parent.empty()) out.field("parent", op.parent);
+  if (op.nonblocking) out.field("nonblocking", true);
+  if (op.share) out.field("share", true);
+  if (op.abort) out.field("abort", true);
   if (!op.ops.empty()) {
     out.key("ops").begin_array();
     for (const ScenarioOp& call : op.ops) write(out, call);

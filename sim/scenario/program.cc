@@ -27,7 +27,8 @@ class Translator {
     program_.name = scenario_.id;
     PL_TRY(frame());
     for (const ScenarioThread& thread : scenario_.threads) {
-      for (const HostOp& op : thread.host_ops) PL_TRY(host_op(thread.rank, op));
+      items_ = &threads_[static_cast<std::size_t>(thread.rank)].emplace_back();
+      for (const HostOp& op : thread.host_ops) PL_TRY(host_op(op));
     }
     finish();
     PL_TRY(validate_program(program_));
@@ -40,9 +41,13 @@ class Translator {
   }
 
   Status frame() {
-    if (scenario_.options.max_ops_per_kernel > 0) return unsupported("limits the operations of a kernel");
     int ranks = 1;
-    for (const ScenarioThread& thread : scenario_.threads) ranks = std::max(ranks, thread.rank + 1);
+    for (const ScenarioThread& thread : scenario_.threads) {
+      ranks = std::max(ranks, thread.rank + 1);
+      for (const HostOp& op : thread.host_ops) {
+        for (const Rank rank : op.ranks) ranks = std::max(ranks, rank + 1);
+      }
+    }
     for (const auto& [name, members] : scenario_.communicators)
       ranks = std::max(ranks, *std::max_element(members.begin(), members.end()) + 1);
     RankGrid::Sizes sizes;
@@ -51,14 +56,14 @@ class Translator {
     program_.fragment = true;
     program_.rank_of_stage = {0};
     program_.kernels.push_back({"work", KernelKind::kOther, 0, {}, {}, {}});
-    items_.resize(static_cast<std::size_t>(ranks));
-    std::vector<bool> seen(static_cast<std::size_t>(ranks));
+    threads_.resize(static_cast<std::size_t>(ranks));
+    std::map<std::string, std::vector<Rank>> communicators = scenario_.communicators;
     for (const ScenarioThread& thread : scenario_.threads) {
-      if (seen[static_cast<std::size_t>(thread.rank)])
-        return unsupported(fmt::format("rank {} has several host threads", thread.rank));
-      seen[static_cast<std::size_t>(thread.rank)] = true;
+      for (const HostOp& op : thread.host_ops) {
+        if (creates(op.kind)) communicators.try_emplace(op.communicator, op.ranks);
+      }
     }
-    for (const auto& [name, members] : scenario_.communicators) {
+    for (const auto& [name, members] : communicators) {
       families_[name] = program_.families.size();
       program_.families.push_back({unused_name(name), false, {members}});
     }
@@ -89,11 +94,11 @@ class Translator {
     return static_cast<unsigned>(at->second);
   }
 
-  void add(Rank rank, ItemOp op, unsigned flags, unsigned ref, unsigned aux) {
-    items_[static_cast<std::size_t>(rank)].push_back(make_item(op, kNoMicrobatch, flags, ref, aux));
+  void add(ItemOp op, unsigned flags, unsigned ref, unsigned aux) {
+    items_->push_back(make_item(op, kNoMicrobatch, flags, ref, aux));
   }
 
-  Status host_op(Rank rank, const HostOp& op) {
+  Status host_op(const HostOp& op) {
     unsigned stream = 0, event = 0;
     if (!op.stream.empty()) {
       const Result<unsigned> row = this->stream(op.stream);
@@ -107,36 +112,63 @@ class Translator {
     }
     switch (op.kind) {
       case HostOpKind::kGroup:
-        return group(rank, stream, op.ops);
+        return group(stream, op.ops);
       case HostOpKind::kLaunch:
-        add(rank, ItemOp::kLaunch, 0, 0, stream);
+        add(ItemOp::kLaunch, 0, 0, stream);
         return {};
       case HostOpKind::kRecord:
-        add(rank, ItemOp::kRecord, 0, event, stream);
+        add(ItemOp::kRecord, 0, event, stream);
         return {};
       case HostOpKind::kWait:
-        add(rank, ItemOp::kWaitEvent, 0, event, stream);
+        add(ItemOp::kWaitEvent, 0, event, stream);
         return {};
       case HostOpKind::kSyncStream:
-        add(rank, ItemOp::kSyncStream, 0, 0, stream);
+        add(ItemOp::kSyncStream, 0, 0, stream);
         return {};
       case HostOpKind::kSyncEvent:
-        add(rank, ItemOp::kSyncEvent, 0, event, 0);
+        add(ItemOp::kSyncEvent, 0, event, 0);
         return {};
       case HostOpKind::kSyncDevice:
-        add(rank, ItemOp::kSyncDevice, 0, 0, 0);
+        add(ItemOp::kSyncDevice, 0, 0, 0);
         return {};
       case HostOpKind::kCommInit:
-        return unsupported("creates communicators");
+      case HostOpKind::kCommSplit:
+      case HostOpKind::kCommShrink:
+      case HostOpKind::kCommFinalize:
+      case HostOpKind::kCommDestroy:
+      case HostOpKind::kCommAbort:
+      case HostOpKind::kCommReady:
+        return comm_call(op);
     }
     return {};
   }
 
-  Status group(Rank rank, unsigned stream, const std::vector<ScenarioOp>& ops) {
+  Status comm_call(const HostOp& op) {
+    CommCall row;
+    row.kind = static_cast<CommCallKind>(static_cast<int>(op.kind) - static_cast<int>(HostOpKind::kCommInit));
+    row.family = static_cast<std::uint16_t>(families_.at(op.communicator));
+    if (!op.parent.empty()) row.parent = static_cast<std::uint16_t>(families_.at(op.parent));
+    row.nonblocking = op.nonblocking;
+    row.share = op.share;
+    row.abort_parent = op.abort;
+    const auto key =
+        std::tuple(row.kind, row.family, row.parent, row.nonblocking, row.share, row.abort_parent);
+    const auto [at, fresh] = comm_calls_.try_emplace(key, program_.comm_calls.size());
+    if (fresh) {
+      row.name = fmt::format("{}.{}", comm_call_kind_name(row.kind), program_.comm_calls.size());
+      program_.comm_calls.push_back(row);
+      if (program_.comm_calls.size() > static_cast<std::size_t>(kMaxTableRows))
+        return unsupported("makes more calls on communicators than a Program holds");
+    }
+    add(ItemOp::kComm, 0, static_cast<unsigned>(at->second), 0);
+    return {};
+  }
+
+  Status group(unsigned stream, const std::vector<ScenarioOp>& ops) {
     for (std::size_t i = 0; i < ops.size(); ++i) {
       const Result<unsigned> row = endpoint(ops[i]);
       if (!row) return tl::unexpected(row.error());
-      add(rank, ItemOp::kOp, i + 1 < ops.size() ? unsigned{kMore} : 0U, *row, stream);
+      add(ItemOp::kOp, i + 1 < ops.size() ? unsigned{kMore} : 0U, *row, stream);
     }
     return {};
   }
@@ -201,21 +233,26 @@ class Translator {
   }
 
   void finish() {
-    for (std::size_t rank = 0; rank < items_.size(); ++rank) {
-      const auto begin = static_cast<std::uint32_t>(program_.items.size());
-      program_.items.insert(program_.items.end(), items_[rank].begin(), items_[rank].end());
-      program_.threads.push_back(
-          {static_cast<Rank>(rank), begin, static_cast<std::uint32_t>(program_.items.size())});
+    for (std::size_t rank = 0; rank < threads_.size(); ++rank) {
+      if (threads_[rank].empty()) threads_[rank].emplace_back();
+      for (const std::vector<Item>& items : threads_[rank]) {
+        const auto begin = static_cast<std::uint32_t>(program_.items.size());
+        program_.items.insert(program_.items.end(), items.begin(), items.end());
+        program_.threads.push_back(
+            {static_cast<Rank>(rank), begin, static_cast<std::uint32_t>(program_.items.size())});
+      }
     }
   }
 
   const Scenario& scenario_;
   Program program_;
-  std::vector<std::vector<Item>> items_;
+  std::vector<std::vector<std::vector<Item>>> threads_;  // [rank][thread]
+  std::vector<Item>* items_ = nullptr;                   // of the thread that is being translated
   std::map<std::string, std::size_t> families_, streams_, events_;
   std::map<std::pair<std::string, std::optional<std::string>>, std::size_t> slots_;
   std::map<std::tuple<ScenarioOpKind, std::string, Rank, Bytes, std::optional<std::string>>, std::size_t>
       endpoints_;
+  std::map<std::tuple<CommCallKind, std::uint16_t, std::uint16_t, bool, bool, bool>, std::size_t> comm_calls_;
   std::map<std::string, int> used_;
 };
 

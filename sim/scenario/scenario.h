@@ -57,17 +57,31 @@ enum class HostOpKind : std::uint8_t {
   kSyncStream,  // stream: the host waits
   kSyncEvent,   // event: the host waits
   kSyncDevice,  // the host waits for everything enqueued on its rank
-  kCommInit,    // communicator, ranks: ncclCommInitRank
+  // Calls on communicators; those that create one may be nonblocking.
+  kCommInit,      // communicator, ranks: ncclCommInitRank
+  kCommSplit,     // communicator, ranks, parent, share: ncclCommSplit; a caller not in ranks passes no colour
+  kCommShrink,    // communicator, ranks, parent, abort: ncclCommShrink
+  kCommFinalize,  // communicator
+  kCommDestroy,   // communicator
+  kCommAbort,     // communicator
+  kCommReady,     // communicator: the host polls until the last call on it is through
 };
-constexpr int kHostOpKinds = 8;
+constexpr int kHostOpKinds = 14;
 std::string_view host_op_name(HostOpKind kind);  // "sync_stream"
+constexpr bool creates(HostOpKind kind) {
+  return kind >= HostOpKind::kCommInit && kind <= HostOpKind::kCommShrink;
+}
 
 struct HostOp {
   HostOpKind kind = HostOpKind::kGroup;
   std::string stream;
   std::string event;
   std::string communicator;
+  std::string parent;
   std::vector<Rank> ranks;
+  bool nonblocking = false;
+  bool share = false;
+  bool abort = false;
   std::vector<ScenarioOp> ops;
 
   bool operator==(const HostOp&) const = default;
@@ -91,8 +105,9 @@ struct ScenarioOptions {
 
 struct Scenario {
   std::string id;
-  std::string source, category, note;                      // for people; "class" in the texts is the category
-  std::map<std::string, std::vector<Rank>> communicators;  // members, in order of their communicator rank
+  std::string source, category, note;  // for people; "class" in the texts is the category
+  // Those that exist from the start, with their members in order of their communicator rank. Others are created.
+  std::map<std::string, std::vector<Rank>> communicators;
   std::vector<ScenarioThread> threads;
   ScenarioOptions options;
   std::map<std::string, std::string> expected;  // "verdict": mode name -> value, where the text has one

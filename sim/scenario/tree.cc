@@ -57,6 +57,8 @@ class Reader {
     PL_TRY(text(root, path, "class", false, out_.category));
     PL_TRY(text(root, path, "note", false, out_.note));
     PL_TRY(communicators(root, path));
+    members_ = out_.communicators;
+    PL_TRY(created(root, path));
     PL_TRY(options(root, path));
     PL_TRY(expected(root, path));
     PL_TRY(threads(root, path));
@@ -246,21 +248,98 @@ class Reader {
       case HostOpKind::kSyncDevice:
         return keys(value, path, {"host"});
       case HostOpKind::kCommInit:
-        return comm_init(value, path, rank, out);
+      case HostOpKind::kCommSplit:
+      case HostOpKind::kCommShrink:
+        return create(value, path, rank, out);
+      case HostOpKind::kCommFinalize:
+      case HostOpKind::kCommDestroy:
+        PL_TRY(keys(value, path, {"host", "comm", "nonblocking"}));
+        PL_TRY(flag(value, path, "nonblocking", out.nonblocking));
+        PL_TRY(name(value, path, "comm", out.communicator));
+        return holds({&path, "comm"}, out.communicator, rank);
+      case HostOpKind::kCommAbort:
+      case HostOpKind::kCommReady:
+        PL_TRY(keys(value, path, {"host", "comm"}));
+        PL_TRY(name(value, path, "comm", out.communicator));
+        return holds({&path, "comm"}, out.communicator, rank);
     }
     return {};
   }
 
-  Status comm_init(const Json& value, const Path& path, Rank rank, HostOp& out) const {
-    PL_TRY(keys(value, path, {"host", "comm", "ranks"}));
+  // The communicators that some call creates, ahead of everything that may name them. Their shape is checked
+  // where they are read.
+  Status created(const Json& root, const Path& path) {
+    const auto threads = root.find("threads");
+    if (threads == root.end() || !threads->is_array()) return {};
+    const Path at{&path, "threads"};
+    for (std::size_t t = 0; t < threads->size(); ++t) {
+      const Path thread{&at, {}, t};
+      const Json& one = (*threads)[t];
+      const auto ops = one.is_object() ? one.find("host_ops") : one.end();
+      if (!one.is_object() || ops == one.end() || !ops->is_array()) continue;
+      const Path list{&thread, "host_ops"};
+      for (std::size_t i = 0; i < ops->size(); ++i) PL_TRY(created_by((*ops)[i], {&list, {}, i}));
+    }
+    return {};
+  }
+
+  Status created_by(const Json& op, const Path& path) {
+    const auto what = op.is_object() ? op.find("host") : op.end();
+    if (!op.is_object() || what == op.end() || !what->is_string()) return {};
+    const auto text = what->get<std::string>();
+    if (text != "comm_init" && text != "comm_split" && text != "comm_shrink") return {};
+    std::string comm;
+    PL_TRY(name(op, path, "comm", comm));
+    const Result<const Json*> list = member(op, path, "ranks");
+    if (!list) return tl::unexpected(list.error());
+    std::vector<Rank> members;
+    PL_TRY(ranks(**list, {&path, "ranks"}, members));
+    if (out_.communicators.count(comm) != 0) {
+      return bad({&path, "comm"},
+                 fmt::format("communicator {} exists from the start; give this one another name", comm));
+    }
+    const auto [at, fresh] = members_.try_emplace(comm, members);
+    if (at->second != members)
+      return bad({&path, "ranks"},
+                 fmt::format("differ from those that communicator {} is created with elsewhere", comm));
+    return {};
+  }
+
+  Status create(const Json& value, const Path& path, Rank rank, HostOp& out) const {
+    const bool split = out.kind == HostOpKind::kCommSplit;
+    const bool shrink = out.kind == HostOpKind::kCommShrink;
+    std::vector<std::string> allowed{"host", "comm", "ranks", "nonblocking"};
+    if (split || shrink) allowed.insert(allowed.end(), {"parent", split ? "share" : "abort"});
+    PL_TRY(keys(value, path, allowed));
     PL_TRY(name(value, path, "comm", out.communicator));
     const Result<const Json*> members = member(value, path, "ranks");
     if (!members) return tl::unexpected(members.error());
     const Path at{&path, "ranks"};
     PL_TRY(ranks(**members, at, out.ranks));
-    if (std::find(out.ranks.begin(), out.ranks.end(), rank) == out.ranks.end())
-      return bad(at, fmt::format("does not hold rank {}, which makes the call", rank));
+    PL_TRY(flag(value, path, "nonblocking", out.nonblocking));
+    if (!split && !shrink) return holds(at, out.communicator, rank);
+    PL_TRY(flag(value, path, split ? "share" : "abort", split ? out.share : out.abort));
+    PL_TRY(name(value, path, "parent", out.parent));
+    const Path parent{&path, "parent"};
+    PL_TRY(holds(parent, out.parent, rank));
+    if (out.parent == out.communicator) return bad(parent, "a communicator is not made from itself");
+    for (const Rank one : out.ranks) PL_TRY(holds(at, out.parent, one));
     return {};
+  }
+
+  // The communicator is known and holds the rank.
+  Status holds(const Path& path, const std::string& communicator, Rank rank) const {
+    const auto found = members_.find(communicator);
+    if (found == members_.end()) {
+      std::vector<std::string> known;
+      for (const auto& [name, ranks] : members_) known.push_back(name);
+      const std::string near = nearest(communicator, known);
+      return bad(path, fmt::format("no communicator is named '{}'{}", communicator,
+                                   near.empty() ? "; list it under communicators, or create it"
+                                                : fmt::format("; did you mean '{}'?", near)));
+    }
+    if (std::find(found->second.begin(), found->second.end(), rank) != found->second.end()) return {};
+    return bad(path, fmt::format("communicator {} does not hold rank {}", communicator, rank));
   }
 
   Status group(const Json& value, const Path& path, Rank rank, HostOp& out) const {
@@ -311,34 +390,18 @@ class Reader {
   // The caller and its peer or root are members of the communicator.
   Status members(const Json& value, const Path& path, Rank rank, std::string_view key,
                  ScenarioOp& out) const {
-    const Path comm{&path, "comm"};
-    const auto found = out_.communicators.find(out.communicator);
-    if (found == out_.communicators.end()) {
-      std::vector<std::string> known;
-      for (const auto& [name, ranks] : out_.communicators) known.push_back(name);
-      const std::string near = nearest(out.communicator, known);
-      return bad(comm, fmt::format("no communicator is named '{}'{}", out.communicator,
-                                   near.empty() ? "; list it under communicators"
-                                                : fmt::format("; did you mean '{}'?", near)));
-    }
-    const auto holds = [&](Rank r) {
-      return std::find(found->second.begin(), found->second.end(), r) != found->second.end();
-    };
-    if (!holds(rank))
-      return bad(comm, fmt::format("communicator {} does not hold rank {}, which makes the call",
-                                   out.communicator, rank));
+    PL_TRY(holds({&path, "comm"}, out.communicator, rank));
     if (key.empty()) return {};
     const Result<const Json*> other = member(value, path, key);
     if (!other) return tl::unexpected(other.error());
     const Path at{&path, key};
     PL_TRY(this->rank(**other, at, out.peer));
-    if (!holds(out.peer))
-      return bad(at, fmt::format("communicator {} does not hold rank {}", out.communicator, out.peer));
-    return {};
+    return holds(at, out.communicator, out.peer);
   }
 
   const Source& source_;
   Scenario out_;
+  std::map<std::string, std::vector<Rank>> members_;  // of all communicators, created ones included
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "sim/scenario/words.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 #include <vector>
@@ -69,11 +70,13 @@ class Sentence {
       PL_TRY(name(out, head == "sync_stream" ? "stream" : "event"));
     } else if (head == "sync_device") {
       out["host"] = head;
-    } else if (head == "comm_init") {
+    } else if (head == "comm_init" || head == "comm_split" || head == "comm_shrink") {
+      out["host"] = head;
+      PL_TRY(create(out, head));
+    } else if (head.substr(0, 5) == "comm_") {
       out["host"] = head;
       PL_TRY(name(out, "comm"));
-      out["ranks"] = Json::array();
-      while (at_ < words_.size()) PL_TRY(number(out["ranks"].emplace_back(), "a rank"));
+      PL_TRY(flags(out, {"nonblocking"}));
     } else {
       out["host"] = "group";
       --at_;
@@ -120,6 +123,29 @@ class Sentence {
     if (!value) return unexpected(wanted);
     ++at_;
     out = *value;
+    return {};
+  }
+
+  Status create(Json& out, const std::string& head) {
+    if (head != "comm_init") {
+      PL_TRY(name(out, "parent"));
+      PL_TRY(expect("into"));
+    }
+    PL_TRY(name(out, "comm"));
+    out["ranks"] = Json::array();
+    while (at_ < words_.size() && parse_integer(words_[at_].text))
+      PL_TRY(number(out["ranks"].emplace_back(), "a rank"));
+    if (out["ranks"].empty()) return unexpected("a rank");
+    return flags(out, {"nonblocking", head == "comm_split" ? "share" : head == "comm_shrink" ? "abort" : ""});
+  }
+
+  Status flags(Json& out, const std::vector<std::string_view>& known) {
+    for (; at_ < words_.size(); ++at_) {
+      const auto is = [&](std::string_view flag) { return words_[at_].is(flag); };
+      if (words_[at_].text.empty() || std::none_of(known.begin(), known.end(), is))
+        return unexpected("the end");
+      out[words_[at_].text] = true;
+    }
     return {};
   }
 
@@ -201,6 +227,14 @@ std::string call_text(const ScenarioOp& op) {
   return out;
 }
 
+std::string flags_text(const HostOp& op) {
+  std::string out;
+  if (op.nonblocking) out += " nonblocking";
+  if (op.share) out += " share";
+  if (op.abort) out += " abort";
+  return out;
+}
+
 }  // namespace
 
 Result<Json> host_op_of_words(std::string_view text) {
@@ -230,7 +264,18 @@ std::string words_of_host_op(const HostOp& op) {
     case HostOpKind::kSyncDevice:
       return std::string(head);
     case HostOpKind::kCommInit:
-      return fmt::format("{} {} {}", head, quoted_name(op.communicator), fmt::join(op.ranks, " "));
+    case HostOpKind::kCommSplit:
+    case HostOpKind::kCommShrink: {
+      std::string out(head);
+      if (!op.parent.empty()) out += fmt::format(" {} into", quoted_name(op.parent));
+      return out +
+             fmt::format(" {} {}{}", quoted_name(op.communicator), fmt::join(op.ranks, " "), flags_text(op));
+    }
+    case HostOpKind::kCommFinalize:
+    case HostOpKind::kCommDestroy:
+    case HostOpKind::kCommAbort:
+    case HostOpKind::kCommReady:
+      return fmt::format("{} {}{}", head, quoted_name(op.communicator), flags_text(op));
   }
   return {};
 }

@@ -6,7 +6,11 @@
 //   group on STREAM: CALL; CALL; ...                 a call as above, without its "on STREAM"
 //   launch on STREAM        record EVENT on STREAM        wait EVENT on STREAM
 //   sync_stream STREAM      sync_event EVENT              sync_device
-//   comm_init COMM RANK...
+//   comm_init COMM RANK... [nonblocking]
+//   comm_split PARENT into COMM RANK... [nonblocking] [share]
+//   comm_shrink PARENT into COMM RANK... [nonblocking] [abort]
+//   comm_finalize COMM [nonblocking]      comm_destroy COMM [nonblocking]
+//   comm_abort COMM                       comm_ready COMM
 //
 // Words are separated by blanks. A name that holds a blank, one of : ; " or nothing at all is put in double
 // quotes, in which \" and \\ stand for themselves. Sizes are written as 4096, 4KiB, 100MiB.

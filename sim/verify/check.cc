@@ -206,6 +206,11 @@ class Check {
 }  // namespace verify
 
 Result<Verdict> check_program(const LinkedProgram& linked, const CheckOptions& options) {
+  if (!is_plain(*linked.program)) {
+    return fail(
+        ErrorCode::kUnsupported,
+        "the proof takes one host thread a rank and no calls on communicators; examine this by simulation");
+  }
   return verify::Check(linked, options).run();
 }
 

@@ -158,7 +158,7 @@ TEST(CommandLine, BashCompletes) {
         .out;
   };
   EXPECT_EQ(complete("plumbline doc", 1), "doctor\n");
-  EXPECT_EQ(complete("plumbline config --exp", 2), "--explain --expert-model-parallel-size\n");
+  EXPECT_EQ(complete("plumbline config --expl", 2), "--explain\n");
   EXPECT_EQ(complete("plumbline config --schedule inter", 3), "interleaved interleaved-2022\n");
   EXPECT_EQ(complete("plumbline help exit", 2), "exit-codes\n");
 }

@@ -46,13 +46,9 @@ host_ops = ["send C to 0 1KiB on S", "recv C from 0 1KiB on S"]
 )";
 
 TEST_F(ScenarioCommand, JsonLinesAreThoseOfTheReference) {
-  const std::string text = read_file(kScenarios).value();
-  const std::string first =
-      text.substr(0, text.find('\n', text.find("ring_16")) + 1);  // those without comm_init
-  const std::string few = file("few.jsonl", first);
-  const Outcome outcome = run_plumbline("check --modes all --json " + few);
+  const Outcome outcome = run_plumbline("check --modes all --json " + kScenarios);
   EXPECT_EQ(outcome.code, 3) << outcome.err;
-  std::istringstream ours(outcome.out), theirs(first);
+  std::istringstream ours(outcome.out), theirs(read_file(kScenarios).value());
   std::string a, b;
   int lines = 0;
   while (std::getline(theirs, b)) {
@@ -64,10 +60,10 @@ TEST_F(ScenarioCommand, JsonLinesAreThoseOfTheReference) {
     EXPECT_EQ(found.size(), 2U);
     ++lines;
   }
-  EXPECT_EQ(lines, 10);
-  const Outcome compared = run_plumbline("check --modes all --expected " + few);
+  EXPECT_EQ(lines, 40);
+  const Outcome compared = run_plumbline("check --modes all --expected " + kScenarios);
   EXPECT_EQ(compared.code, 0) << compared.err;
-  EXPECT_EQ(compared.out, "10 scenarios, 80 verdicts compared, 0 differ\n");
+  EXPECT_EQ(compared.out, "40 scenarios, 320 verdicts compared, 0 differ\n");
 }
 
 TEST_F(ScenarioCommand, ADifferenceIsNamed) {
@@ -111,6 +107,25 @@ TEST_F(ScenarioCommand, FormsForContinuousIntegration) {
   EXPECT_EQ(run_plumbline("check --junit /nonexistent/x.xml --pp 2 -m 4").code, 2);
   EXPECT_EQ(run_plumbline("check --expected --pp 2 -m 4").code, 2);
   EXPECT_EQ(run_plumbline("check --modes nonsense --pp 2 -m 4").code, 2);
+}
+
+TEST_F(ScenarioCommand, ProgramsBeyondTheProofAreSimulated) {
+  const std::string text = R"(plumbline-program 1
+grid pp=2
+stages 1
+microbatches 1
+placement 0
+stream compute
+family X 0,1
+communicator make call=init family=X
+ranks 0
+  comm make
+ranks 1
+)";
+  const Outcome outcome = run_plumbline("check " + file("init.txt", text));
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("that rank 1 never posts"));
+  EXPECT_EQ(run_plumbline("check " + file("init.txt", text + "  comm make\n")).code, 0);
 }
 
 TEST_F(ScenarioCommand, ModesOfAProgram) {

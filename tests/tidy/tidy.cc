@@ -22,9 +22,10 @@ struct Room {
 };
 
 // Deeper folders come before the folder that contains them.
-constexpr std::array<Room, 16> kRooms = {{
+constexpr std::array<Room, 17> kRooms = {{
     {"engine/base/", 0, false},
     {"engine/config/", 1, false},
+    {"engine/storage/", 1, false},
     {"engine/schedule/", 2, false},
     {"engine/program/", 3, false},
     {"engine/runtime/", 4, false},

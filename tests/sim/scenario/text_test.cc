@@ -149,7 +149,7 @@ TEST(ScenarioText, FaultsOfHostOperationsHaveTheirPlace) {
       {R"({"host":"group","stream":"S","ops":[{"op":"all_reduce","comm":"C","peer":1,"bytes":1}]})",
        "peer: is not known here"},
       {R"({"host":"group","stream":"S","ops":[{"op":"broadcast","comm":"C","bytes":1}]})", "lacks 'root'"},
-      {R"({"host":"comm_init","comm":"X","ranks":[1]})", "ranks: does not hold rank 0"},
+      {R"({"host":"comm_init","comm":"X","ranks":[1]})", "ranks: communicator X does not hold rank 0"},
       {R"({"host":"comm_init","comm":"X","ranks":3})", "ranks: is a number; a list of ranks"},
   };
   for (const Fault& fault : faults) {

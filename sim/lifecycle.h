@@ -1,0 +1,95 @@
+// Lifecycle: which communicators exist, and the meetings of hosts that create and end them (N69-N79). It keeps
+// states and tells who has arrived; what is enqueued on devices belongs to World.
+//
+// The k-th creation of a communicator by one member meets the k-th of every other; the k-th split or shrink of a
+// parent likewise, whatever it makes. A call refused at its start has no effect and takes part in no meeting.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "engine/program/link.h"
+#include "sim/device_graph.h"
+
+namespace plumbline::sim {
+
+// Why a call returns an error at once.
+struct Refusal {
+  std::string code;  // "ncclInvalidArgument"
+  std::string rule;  // "N79"
+  std::string why;   // "communicator pp has been destroyed"
+};
+
+class Lifecycle {
+ public:
+  void begin_step(const LinkedProgram& linked);
+
+  // An operation, and a call on communicators, is issued by the member; nothing: it may go on.
+  std::optional<Refusal> use(std::int32_t communicator, std::int32_t position) const;
+  std::optional<Refusal> check(const CommCall& call, const LinkedCommCall& linked) const;
+
+  // The call passes its check and is issued as `node`: its state begins.
+  void issue(NodeId node, const CommCall& call, const LinkedCommCall& linked);
+  // The call's host is there, and what had to complete before is complete. Returns the calls that are over by
+  // that, this one among them or not.
+  std::vector<NodeId> arrive(NodeId node);
+
+  // The call that a poll of this member waits for; 0: none.
+  NodeId pending(std::int32_t communicator, std::int32_t position) const;
+  bool ended_by_abort(std::int32_t communicator, std::int32_t position) const;
+
+  // For explanations: a call that is issued and not over.
+  struct Waiting {
+    std::int32_t communicator = -1;     // whose members meet
+    std::vector<std::int32_t> missing;  // positions that have not arrived
+    std::uint32_t number = 0;           // which of the member's calls of this kind of meeting, from 0
+  };
+  Waiting waiting(NodeId node) const;
+  // The member's call that belongs to the meeting of `node`: its node if it is issued, else 0.
+  NodeId counterpart(NodeId node, std::int32_t position) const;
+  // Whether a member's future call of this row would belong to the kind of meeting `node` waits in.
+  bool same_meeting(NodeId node, const CommCall& call, const LinkedCommCall& linked) const;
+
+ private:
+  enum class State : std::uint8_t { kAbsent, kJoining, kReady, kFinalized, kDestroyed, kAborted };
+  enum class Kind : std::uint8_t { kInit, kFromParent, kDestroy, kNone };
+  struct Member {
+    State state = State::kReady;
+    NodeId pending = 0;
+    std::uint32_t calls[3] = {0, 0, 0};  // by Kind
+  };
+  // kind, communicator that meets, number
+  using Key = std::tuple<Kind, std::int32_t, std::uint32_t>;
+  struct Meeting {
+    std::vector<NodeId> nodes;  // by position; 0: not arrived
+    std::size_t arrived = 0;
+    std::size_t needed = 0;
+  };
+  struct Call {
+    Kind kind = Kind::kNone;
+    Key key;
+    std::int32_t position = -1;                         // in the communicator that meets
+    std::int32_t communicator = -1, own_position = -1;  // what is made or ended; -1: nothing
+    bool creates = false;
+  };
+
+  static Kind kind_of(CommCallKind kind);
+  Member& member(std::int32_t communicator, std::int32_t position);
+  const Member& member(std::int32_t communicator, std::int32_t position) const;
+  const std::string& name(std::int32_t communicator) const {
+    return linked_->communicators[static_cast<std::size_t>(communicator)].name;
+  }
+  // The communicator whose members meet for a call, and the caller's place in it.
+  static std::pair<std::int32_t, std::int32_t> meets_in(const CommCall& call, const LinkedCommCall& linked);
+
+  const LinkedProgram* linked_ = nullptr;
+  std::vector<std::vector<Member>> members_;  // [communicator][position]
+  std::map<Key, Meeting> meetings_;
+  std::map<NodeId, Call> calls_;
+};
+
+}  // namespace plumbline::sim
