@@ -155,7 +155,14 @@ void ChainedOptimizer::copy_model_grads_to_main_grads() {
   for (const auto& member : members_) member->copy_model_grads_to_main_grads();
 }
 
-Result<bool> ChainedOptimizer::unscale_local() {
+Result<bool> ChainedOptimizer::unscale_local_with_norm(LocalNorm& norm) {
+  PL_ASSERT(has_local_norm());
+  norm = LocalNorm{};
+  norm.p = options_.norm_type;
+  return unscale(&norm);
+}
+
+Result<bool> ChainedOptimizer::unscale(LocalNorm* norm) {
   for (const auto& member : members_) {
     if (equal_scalers(member->scaler(), scaler())) continue;
     return fail(
@@ -169,8 +176,11 @@ Result<bool> ChainedOptimizer::unscale_local() {
   forget_recorded_scale();
   bool found = false;
   for (const auto& member : members_) {  // all of them, also after one was found
-    const Result<bool> own = member->unscale_local();
+    LocalNorm part;
+    const Result<bool> own =
+        norm == nullptr ? member->unscale_local() : member->unscale_local_with_norm(part);
     if (!own) return own;
+    if (norm != nullptr) add_norm(*norm, part);
     found = found || *own;
   }
   return found;

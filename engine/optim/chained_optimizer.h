@@ -45,7 +45,9 @@ class ChainedOptimizer : public MegatronOptimizer {
   // Phases over all members. norm_local and count_zeros_local need a shared stats group: with separate ones
   // there is no one reduction for them, use get_grad_norm and count_zeros.
   void copy_model_grads_to_main_grads() override;
-  Result<bool> unscale_local() override;
+  Result<bool> unscale_local() override { return unscale(nullptr); }
+  Result<bool> unscale_local_with_norm(LocalNorm& norm) override;
+  bool has_local_norm() const override { return grads_states_parallel_group_is_shared(); }
   Status check_for_nan_local() const override;
   LocalNorm norm_local() const override;
   std::int64_t count_zeros_local() const override;
@@ -107,6 +109,8 @@ class ChainedOptimizer : public MegatronOptimizer {
   ChainedOptimizer(MegatronOptimizerOptions options, std::vector<std::unique_ptr<MegatronOptimizer>> members);
 
  private:
+  Result<bool> unscale(LocalNorm* norm);
+
   std::vector<std::unique_ptr<MegatronOptimizer>> members_;
   std::vector<std::vector<int>> chunks_;  // by member
 };

@@ -94,6 +94,7 @@ void Float16OptimizerWithFloat16Params::copy_model_grads_to_main_grads() {
       main.grad.reset();
     }
     model.grad.reset();
+    main.bucket = model.bucket;  // buffers may be made after the optimizer
   });
   for (const auto& group : fp32_from_fp32_groups_) {
     for (const ParameterPtr& parameter : group) {

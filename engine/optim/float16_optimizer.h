@@ -52,7 +52,8 @@ class Float16OptimizerWithFloat16Params : public MixedPrecisionOptimizer {
   template <typename Visit>
   void for_each_pair(Visit visit) const;
   // `source`: the saved group of each current one.
-  Result<std::vector<at::Tensor>> saved_mains(const StateDict& state, const std::vector<std::size_t>& source) const;
+  Result<std::vector<at::Tensor>> saved_mains(const StateDict& state,
+                                              const std::vector<std::size_t>& source) const;
 
   Groups float16_groups_, fp32_from_float16_groups_, fp32_from_fp32_groups_;
 };

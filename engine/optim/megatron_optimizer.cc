@@ -100,10 +100,16 @@ Result<bool> MegatronOptimizer::agree(bool flag) {
   return found > 0.0f;
 }
 
-Result<bool> MegatronOptimizer::prepare_grads() {
+Result<bool> MegatronOptimizer::unscale_local_with_norm(LocalNorm& norm) {
+  const Result<bool> found = unscale_local();
+  if (found) norm = norm_local();
+  return found;
+}
+
+Result<bool> MegatronOptimizer::prepare(LocalNorm* norm) {
   PL_TRY(sync_gradients());
   copy_model_grads_to_main_grads();
-  const Result<bool> local = unscale_local();
+  const Result<bool> local = norm == nullptr ? unscale_local() : unscale_local_with_norm(*norm);
   if (!local) return local;
   if (scaler() != nullptr) {
     const Result<bool> found = agree(*local);
@@ -125,16 +131,19 @@ Result<bool> MegatronOptimizer::prepare_grads() {
 }
 
 Result<StepOutcome> MegatronOptimizer::step() {
-  const Result<bool> found = prepare_grads();
+  LocalNorm local;
+  const bool one_pass = wants_norm() && has_local_norm();
+  const Result<bool> found = prepare(one_pass ? &local : nullptr);
   if (!found) return tl::unexpected(found.error());
   StepOutcome outcome;
   outcome.found_inf = *found;
   if (*found) return outcome;
   double norm = 0.0;
   if (wants_norm()) {
-    const Result<double> all = get_grad_norm();
+    const Result<LocalNorm> all =
+        one_pass ? combine_norm(local, *get_grad_stats_parallel_group()) : reduced_norm();
     if (!all) return tl::unexpected(all.error());
-    outcome.grad_norm = norm = *all;
+    outcome.grad_norm = norm = norm_of(*all);
     if (skips_large_norms()) {  // with separate groups the ranks may see different norms
       const Result<bool> skip = agree(above_skip_threshold(norm));
       if (!skip) return tl::unexpected(skip.error());

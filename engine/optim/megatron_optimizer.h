@@ -97,9 +97,14 @@ class MegatronOptimizer {
   // Multiplies main gradients by 1/scale; whether one was not finite. False without a scaler. An error when
   // the scale is not the one the loss was multiplied with, or while offloaded.
   virtual Result<bool> unscale_local() = 0;
+  // unscale_local(), and in the same pass over memory what norm_local() gives afterwards (other orders than 2
+  // take a pass of their own). For callers between which nothing touches the gradients; step() is one.
+  virtual Result<bool> unscale_local_with_norm(LocalNorm& norm);
   // Option check_for_nan: the first gradient with a NaN or inf is an error. Fine when the option is off or a
   // scaler looks for overflows anyway.
   virtual Status check_for_nan_local() const;
+  // Whether this rank's part of the norm is one number: not in a chain with separate groups.
+  virtual bool has_local_norm() const { return true; }
   virtual LocalNorm norm_local() const;  // gradients that are not fp32 are widened
   virtual std::int64_t count_zeros_local() const;
   bool wants_norm() const { return options_.clip_grad > 0.0 || options_.log_norm || skips_large_norms(); }
@@ -110,9 +115,9 @@ class MegatronOptimizer {
   virtual void update_scaler(bool found_inf) = 0;
 
   // --- Megatron's methods, each doing its own reductions
-  virtual Result<bool> prepare_grads();        // copy, unscale, agree, update scaler; the agreed found_inf
-  virtual Status step_with_ready_grads() = 0;  // update and copy back, no clipping
-  virtual Result<StepOutcome> step();
+  Result<bool> prepare_grads() { return prepare(nullptr); }  // copy, unscale, agree, update scaler; found_inf
+  virtual Status step_with_ready_grads() = 0;                // update and copy back, no clipping
+  Result<StepOutcome> step();
   // Reduces gradients that are not reduced yet; prepare_grads() begins with it, a Program does it by itself.
   virtual Status sync_gradients() { return {}; }
   // Gathers updated shards; step() and step_with_ready_grads() end with it, a Program does it by itself.
@@ -163,6 +168,8 @@ class MegatronOptimizer {
 
  protected:
   bool counted(const Parameter& parameter) const;
+  // prepare_grads(); with `norm` the local norm is taken on the way.
+  Result<bool> prepare(LocalNorm* norm);
   at::Tensor loss_scale_tensor(float scale) const;  // get_loss_scale()'s form
   // True if true on any rank of options().grad_stats.
   Result<bool> agree(bool flag);

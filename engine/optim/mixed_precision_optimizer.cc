@@ -35,26 +35,35 @@ std::vector<at::Tensor> MixedPrecisionOptimizer::collect_main_grad_data_for_unsc
   return main_gradients();
 }
 
-Result<bool> MixedPrecisionOptimizer::unscale_local() {
+Result<bool> MixedPrecisionOptimizer::unscale(ExactSum* norm) {
   PL_TRY(ready("unscaling gradients"));
   if (!scaler_.checks()) return false;
   PL_TRY(check_recorded_scale());
   forget_recorded_scale();
   const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> gradients = collect_main_grad_data_for_unscaling();
+  const float inverse = scaler_.inverse();
   bool found = false;
-  std::vector<at::Tensor> wide;
-  for (at::Tensor& gradient : gradients) {
+  for (const ParameterPtr& parameter : get_parameters()) {
+    const at::Tensor gradient = main_grad(*parameter);
+    if (!gradient.defined()) continue;
+    ExactSum* squares = norm != nullptr && counted(*parameter) ? norm : nullptr;
     if (gradient.scalar_type() == at::kFloat) {
-      wide.push_back(gradient);
+      found = unscale_and_check({gradient}, inverse, squares) || found;
       continue;
     }
-    // A decoupled gradient in 16 bits: unscaled in fp32 and rounded back.
-    const std::vector<at::Tensor> one{gradient.to(at::kFloat)};
-    found = unscale_and_check(one, scaler_.inverse()) || found;
-    gradient.copy_(one.front());
+    // A decoupled gradient in 16 bits: unscaled in fp32, rounded back, and in the norm as it is then.
+    const at::Tensor wide = gradient.to(at::kFloat);
+    found = unscale_and_check({wide}, inverse) || found;
+    gradient.copy_(wide);
+    if (squares != nullptr) *squares += local_norm({gradient.to(at::kFloat)}, 2.0)->squares;
   }
-  return unscale_and_check(wide, scaler_.inverse()) || found;
+  return found;
+}
+
+Result<bool> MixedPrecisionOptimizer::unscale_local_with_norm(LocalNorm& norm) {
+  if (!scaler_.checks() || options_.norm_type != 2.0) return MegatronOptimizer::unscale_local_with_norm(norm);
+  norm = LocalNorm{};
+  return unscale(&norm.squares);
 }
 
 Result<bool> MixedPrecisionOptimizer::unscale_main_grads_and_check_for_nan() {

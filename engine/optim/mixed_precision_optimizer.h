@@ -16,7 +16,8 @@ namespace plumbline {
 
 class MixedPrecisionOptimizer : public WrapperOptimizer {
  public:
-  Result<bool> unscale_local() override;
+  Result<bool> unscale_local() override { return unscale(nullptr); }
+  Result<bool> unscale_local_with_norm(LocalNorm& norm) override;
   void update_scaler(bool found_inf) override { scaler_.update(found_inf); }
 
   at::Tensor get_loss_scale() const override;  // 1 without a scaler
@@ -32,7 +33,7 @@ class MixedPrecisionOptimizer : public WrapperOptimizer {
 
   // Megatron's _collect_main_grad_data_for_unscaling: the gradients to unscale, whole, those left out of
   // norms too.
-  virtual std::vector<at::Tensor> collect_main_grad_data_for_unscaling() const;
+  std::vector<at::Tensor> collect_main_grad_data_for_unscaling() const;
   // Megatron's _unscale_main_grads_and_check_for_nan: unscale_local(), then agreed over the group.
   Result<bool> unscale_main_grads_and_check_for_nan();
 
@@ -46,6 +47,10 @@ class MixedPrecisionOptimizer : public WrapperOptimizer {
   Status load_scaler(const StateDict& state, LossScaler& scaler, std::vector<std::string>& notices) const;
 
   LossScaler scaler_;
+
+ private:
+  // Squares of the gradients that count go into `norm`.
+  Result<bool> unscale(ExactSum* norm);
 };
 
 }  // namespace plumbline

@@ -207,7 +207,7 @@ TEST(Float16Optimizer, CheckForNanNamesRankBucketAndParameter) {
   small.gradients("g", 1.0);
   EXPECT_TRUE(must(small.optimizer->step()).success);
   small.gradients("g2", 1.0);
-  small.optimizer->get_parameters()[0]->bucket = 3;
+  small.models[0]->bucket = 3;  // a buffer made after the optimizer
   small.models[0]->main_grad[2][1] = kInf;
   const StateValue before = small.snap();
   const Result<StepOutcome> outcome = small.optimizer->step();

@@ -57,6 +57,42 @@ TEST(MegatronOptimizer, WhichGradientsCount) {
   }
 }
 
+// Unscaling, checking and the norm in one pass are what they are one after the other.
+TEST(MegatronOptimizer, NormInThePassOfUnscaling) {
+  for (const double p : {2.0, 3.0, kInfinity}) {
+    for (const float bad : {1.0f, std::numeric_limits<float>::infinity()}) {
+      const auto make = [&](std::vector<ParameterPtr>& models) {
+        MegatronOptimizerOptions options;
+        options.norm_type = p;
+        options.tp_rank = 1;
+        for (const char* name : {"counted", "duplicate", "shared", "without"}) {
+          models.push_back(parameter(name, {20}, at::kHalf));
+          models.back()->tensor_parallel = models.size() != 2;
+          models.back()->shared = models.size() == 3;
+          if (models.size() < 4) models.back()->main_grad = random_tensor({20}, name, 64.0);
+        }
+        models[1]->main_grad[7] = bad;
+        std::vector<std::unique_ptr<MegatronOptimizer>> members;
+        members.push_back(must(Float16OptimizerWithFloat16Params::create(
+            adam({group_of({models[0], models[1]})}), options, dynamic_scaler(64.0))));
+        members.push_back(must(Float16OptimizerWithFloat16Params::create(
+            adam({group_of({models[2], models[3]})}), options, dynamic_scaler(64.0))));
+        return must(ChainedOptimizer::create(options, std::move(members)));
+      };
+      std::vector<ParameterPtr> one, two;
+      const auto apart = make(one), together = make(two);
+      apart->copy_model_grads_to_main_grads();
+      together->copy_model_grads_to_main_grads();
+      LocalNorm norm;
+      const bool found = must(together->unscale_local_with_norm(norm));
+      EXPECT_EQ(must(apart->unscale_local()), found);
+      EXPECT_EQ(found, std::isinf(bad));
+      EXPECT_EQ(norm_of(apart->norm_local()), norm_of(norm)) << "p = " << p;  // the inf is in a duplicate
+      for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(same_bits(one[i]->main_grad, two[i]->main_grad));
+    }
+  }
+}
+
 TEST(MegatronOptimizer, ClippingScalesWhatIsNotInTheNormToo) {
   Kinds kinds({});
   EXPECT_EQ(must(kinds.optimizer->clip_grad_norm(1.1011)), 11011.0);
