@@ -44,7 +44,7 @@ Rows schedule_rows() {
           "gpipe and 1f1b have one chunk a rank, interleaved at least two; csv reads schedule.csv"),
       row<PlainText>(
           "schedule", "generator", PL_FIELD(schedule.generator), {"--generator"},
-          "name of a generator of one's own (docs/add-a-schedule.md); implies schedule.kind generator"),
+          "name of a generator ('plumbline schedules' lists them); implies schedule.kind generator"),
       row<PlainText>("schedule", "csv", PL_FIELD(schedule.csv),
                      {"--schedule-csv", "--pipeline-parallel-schedule-csv"},
                      "file of a csv schedule in the text form of torch.distributed.pipelining"),
@@ -70,6 +70,12 @@ Rows schedule_rows() {
       row<IntegerText>("schedule", "group_size", PL_FIELD(schedule.group_size),
                        {"--group-size", "--microbatch-group-size-per-virtual-pipeline-stage"},
                        "microbatches a chunk runs in a row, from pp to microbatches; 0: pp"),
+      row<IntegerText>("schedule", "slices", PL_FIELD(schedule.slices), {"--slices"},
+                       "parts a sequence is cut into, for the generator seq-1f1b; at least 1"),
+      row<IntegerText>(
+          "schedule", "activation_cap", PL_FIELD(schedule.activation_cap), {"--activation-cap"},
+          "stage activations a rank may hold, for generators that search (zb-auto, zbv-auto, v-auto); 0: "
+          "the schedule's own"),
       choice<P2pStyle>(
           "schedule", "p2p", PL_FIELD(schedule.p2p), {"--p2p"},
           "batched: one group of up to four operations a call; separate: single calls in even/odd order; "

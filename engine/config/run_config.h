@@ -72,7 +72,9 @@ struct ScheduleConfig {
   std::vector<std::int64_t> rampup;
   std::string batch_steps;  // "0:16 100K:32": global batch from a number of samples on; empty: constant
   bool decrease_batch_if_needed = false;
-  int group_size = 0;  // microbatch_group_size_per_vp_stage; the validator turns 0 into pp
+  int group_size = 0;      // microbatch_group_size_per_vp_stage; the validator turns 0 into pp
+  int slices = 1;          // parts a sequence is cut into (generator seq-1f1b)
+  int activation_cap = 0;  // stage activations a rank may hold (generators that search); 0: theirs
   P2pStyle p2p = P2pStyle::kBatched;
   CommMap comm_map = CommMap::kMegatron;
   bool deallocate_outputs = true;

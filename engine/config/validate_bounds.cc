@@ -70,6 +70,8 @@ void check_sizes(RuleBook& book) {
                            {"schedule.microbatches", c.schedule.microbatches, 1, kMostMicrobatches},
                            {"schedule.global_batch_size", c.schedule.global_batch_size, 0, kAny},
                            {"schedule.group_size", c.schedule.group_size, 0, kMostMicrobatches},
+                           {"schedule.slices", c.schedule.slices, 1, 1 << 10},
+                           {"schedule.activation_cap", c.schedule.activation_cap, 0, kAny},
                            {"model.layers", c.model.layers, 1, 1 << 20},
                            {"model.hidden", c.model.hidden, 1, 1 << 20},
                            {"model.heads", c.model.heads, 1, 1 << 20},

@@ -13,6 +13,7 @@
 #include "engine/schedule/communicate.h"
 #include "engine/schedule/csv.h"
 #include "engine/schedule/generator.h"
+#include "engine/schedule/generator_args.h"
 
 namespace plumbline {
 namespace {
@@ -115,6 +116,13 @@ void make_threads(const std::vector<std::uint32_t>& bounds, Program& program) {
 }
 
 Status check_frame(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes) {
+  if (schedule.pipelines() > 1) {
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("schedule {} runs {} pipelines over the same ranks, each with a copy of the weights; "
+                    "Programs hold one copy of a stage, so it is generated and timed but not lowered",
+                    schedule.name, schedule.pipelines()));
+  }
   if (schedule.ranks != config.grid.pp()) {
     return fail(ErrorCode::kConfig,
                 fmt::format("the schedule has {} ranks but pipeline-model-parallel-size is {}; set it to {}",
@@ -187,10 +195,7 @@ Result<Schedule> schedule_of(const RunConfig& config, bool fragment) {
                                             ? std::string_view(config.schedule.generator)
                                             : generator_name(config.schedule.kind));
   if (!generator) return tl::unexpected(generator.error());
-  const bool forward_only = config.schedule.kind == ScheduleKind::kForwardOnly;
-  return (*generator)
-      ->make({config.parallel.pp, config.schedule.chunks, config.schedule.microbatches,
-              config.schedule.group_size, forward_only});
+  return (*generator)->make(generator_args_of(config, default_sizes(config).activation));
 }
 
 Result<Schedule> evaluation_schedule_of(const RunConfig& config) {
@@ -214,9 +219,9 @@ Result<Schedule> evaluation_schedule_of(const RunConfig& config) {
   }
   const auto generator = find_generator("forward-only");
   if (!generator) return tl::unexpected(generator.error());
-  return (*generator)
-      ->make({config.parallel.pp, config.schedule.chunks, config.schedule.microbatches,
-              config.schedule.group_size, true});
+  GeneratorArgs args = generator_args_of(config, 0);
+  args.forward_only = true;
+  return (*generator)->make(args);
 }
 
 Result<Program> program_of(const RunConfig& config, const ModelSizes& sizes, LowerOptions options) {

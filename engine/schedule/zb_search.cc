@@ -195,9 +195,10 @@ class Builder {
 
   // Costs of about nothing can make a rank leave out one F too many.
   tl::unexpected<Error> held_too_long(int rank) const {
-    return fail(ErrorCode::kConfig, fmt::format("rank {} holds back a forward that its next backward needs; set "
-                                                "costs above 0",
-                                                rank));
+    return fail(ErrorCode::kConfig,
+                fmt::format("rank {} holds back a forward that its next backward needs; set "
+                            "costs above 0",
+                            rank));
   }
 
   tl::unexpected<Error> does_not_fit(int rank) const {

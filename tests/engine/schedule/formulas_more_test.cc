@@ -250,6 +250,89 @@ TEST(FormulasMore, DualPipeV) {
   }
 }
 
+TEST(FormulasMore, DualPipe) {
+  expect_printed("dualpipe", "makespan, idlest rank: (P/2-1)(FB+B-3W) for F = I = W, FB one overlapped pair",
+                 "P+1 on every rank, until W; twice the weights");
+  for (int p = 2; p <= 12; p += 2) {
+    for (int m = 2 * p; m <= 4 * p; m += 2) {
+      const Schedule schedule = test::generate("dualpipe", {p, 1, m}).value();
+      EXPECT_EQ(schedule.pipelines(), 2);
+      EXPECT_EQ(peaks(schedule), std::vector<int>(static_cast<std::size_t>(p), p + 1)) << p << " " << m;
+      for (const Nanoseconds pair : {4, 5, 6}) {  // F = I = W = 2
+        const Evaluation got = evaluate(schedule, StageCosts{{2}, {2}, {2}, {}, {pair}, 0}).value();
+        const Nanoseconds least_busy = *std::min_element(got.busy.begin(), got.busy.end());
+        EXPECT_EQ(got.makespan - least_busy, (p / 2 - 1) * (pair + 4 - 6)) << p << " " << m << " " << pair;
+      }
+    }
+  }
+}
+
+TEST(FormulasMore, Chimera) {
+  expect_printed("chimera", "share of makespan: (P-2)/(2M+P-2) for F = B", "P/2+1 to P; twice the weights");
+  expect_printed("chimera-2-pairs", "share of makespan: (P/2-2)/(2M+P/2-2) for F = B, M a multiple of P",
+                 "at most P; four times the weights");
+  const Cost equal{2, 1, 1};
+  for (int p = 2; p <= 16; p += 2) {
+    for (int m = p; m <= 4 * p; m += p) {
+      const Schedule schedule = test::generate("chimera", {p, 1, m}).value();
+      const Evaluation got = evaluation(schedule, equal);
+      EXPECT_EQ(got.makespan, 2 * (2 * m + p - 2)) << p << " " << m;  // work is 4 M
+      const std::vector<int> held = peaks(schedule);
+      EXPECT_EQ(*std::min_element(held.begin(), held.end()), p / 2 + 1) << p;
+      EXPECT_EQ(*std::max_element(held.begin(), held.end()), p);
+      if (p % 4 != 0) continue;
+      const Schedule pairs = test::generate("chimera-2-pairs", {p, 1, m}).value();
+      EXPECT_EQ(pairs.pipelines(), 4);
+      EXPECT_EQ(evaluation(pairs, equal).makespan, 2 * (2 * m + p / 2 - 2)) << p << " " << m;
+      const std::vector<int> all = peaks(pairs);
+      EXPECT_EQ(*std::max_element(all.begin(), all.end()), p);
+    }
+  }
+}
+
+TEST(FormulasMore, SlicedSequences) {
+  expect_printed("seq-1f1b", "makespan: (P-1)(F+B), F and B of one slice",
+                 "min(M S, P-r-1+S) slices on rank r");
+  for (int p = 1; p <= 6; ++p) {
+    for (int slices = 1; slices <= 4; ++slices) {
+      for (int m = 1; m <= 2 * p + 1; ++m) {
+        GeneratorArgs args{p, 1, m};
+        args.slices = slices;
+        const Schedule schedule = test::generate("seq-1f1b", args).value();
+        EXPECT_EQ(schedule.microbatches, m * slices);
+        for (const Cost& c : kCosts) {
+          if (m * slices >= p + slices - 1)
+            EXPECT_EQ(bubble(schedule, c), (p - 1) * (c.f + c.b())) << p << slices << m;
+        }
+        for (int r = 0; r < p; ++r) {
+          EXPECT_EQ(peaks(schedule)[static_cast<std::size_t>(r)], std::min(m * slices, p - r - 1 + slices));
+        }
+      }
+    }
+  }
+}
+
+// The share says how long the step is: work / (1 - share).
+TEST(FormulasMore, Waves) {
+  expect_printed(
+      "hanayo",
+      "share of makespan: (2P-2)/(3PW+P-1) for M = P, B = 2F, W = V/2, within 2 percent of the time",
+      "2PW chunks for M = P; about 2PW + P for more");
+  for (int p = 2; p <= 8; ++p) {
+    for (int waves = 1; waves <= 4; ++waves) {
+      const Schedule schedule = test::generate("hanayo", {p, 2 * waves, p}).value();
+      const Evaluation got = evaluation(schedule, kEven);
+      const double share = (2.0 * p - 2) / (3.0 * p * waves + p - 1);
+      const double time = static_cast<double>(got.work) / (1 - share);
+      EXPECT_LE(static_cast<double>(got.makespan), 1.02 * time) << p << " " << waves;
+      const std::vector<int> held = peaks(schedule);
+      EXPECT_LE(*std::max_element(held.begin(), held.end()), 2 * p * waves) << p << " " << waves;
+      const std::vector<int> longer = peaks(test::generate("hanayo", {p, 2 * waves, 4 * p}).value());
+      EXPECT_LE(*std::max_element(longer.begin(), longer.end()), 2 * p * waves + 2 * p) << p << " " << waves;
+    }
+  }
+}
+
 // Acceptance numbers at unit costs: makespans, chunk units for two chunks a rank.
 TEST(FormulasMore, KnownMakespans) {
   const auto makespan = [](const char* name, int p, int v, int m) {

@@ -35,6 +35,8 @@ const std::map<std::string, std::string> kNames = {
     {"jaxpp.DualPipeV", "dualpipe-v-jaxpp"},
     {"zbv-handcrafted", "zb-v"},
     {"dualpipev", "dualpipe-v"},
+    {"dualpipe", "dualpipe"},
+    {"seq1f1b", "seq-1f1b"},
 };
 
 GeneratorArgs args_of(const json& line) {
@@ -43,6 +45,7 @@ GeneratorArgs args_of(const json& line) {
   args.chunks = line["v"];
   args.microbatches = line["m"];
   args.group_size = line.value("group", 0);
+  args.slices = line.value("seq_splits", 1);
   return args;
 }
 
@@ -76,6 +79,7 @@ TEST(OrdersOracle, RecordedOrders) {
       {"v-min", 50},
       {"v-half", 50},
       {"1f1b-v", 50},
+      {"seq1f1b", 62},
   };
   EXPECT_EQ(compared, expected);
 }
@@ -175,7 +179,7 @@ TEST(OrdersOracle, DualPipe) {
     expect_order(line, name->second, args_of(line));
   });
   EXPECT_EQ(lines, 74);
-  EXPECT_EQ(compared, (std::map<std::string, int>{{"dualpipev", 32}}));
+  EXPECT_EQ(compared, (std::map<std::string, int>{{"dualpipe", 42}, {"dualpipev", 32}}));
   EXPECT_GT(figures, 2000);
 }
 
@@ -217,6 +221,67 @@ TEST(OrdersOracle, VBuildingBlocks) {
   EXPECT_EQ(lines, 124);
   EXPECT_EQ(compared, 89);
   EXPECT_EQ(refused, 35);
+}
+
+// Microbatches go to the pipelines in turn. Records marked incomplete, where the generator stops early, are
+// no oracle.
+TEST(OrdersOracle, Chimera) {
+  int compared = 0;
+  int incomplete = 0;
+  const int lines = test::for_each_line("oracles/schedules/chimera.jsonl.gz", [&](const json& recorded) {
+    if (recorded.contains("incomplete")) {
+      ++incomplete;
+      return;
+    }
+    const std::string name = recorded["pipelines"] == 4 ? "chimera-2-pairs" : "chimera";
+    const std::string label = name + " " + recorded["p"].dump() + " " + recorded["m"].dump();
+    const Result<Schedule> got = test::generate(name, {recorded["p"], 1, recorded["m"]});
+    ASSERT_TRUE(got) << label << got.error().text();
+    EXPECT_EQ(test::order_text(*got), recorded["order"].get<std::vector<std::string>>()) << label;
+    EXPECT_EQ(test::findings_text(validate_schedule(*got)), "") << label;
+    test::expect_peaks(*got, recorded, label, false);
+    for (const json& eval : recorded["evals"]) EXPECT_EQ(test::expect_evaluation(*got, eval, label), 5);
+    ++compared;
+  });
+  EXPECT_EQ(lines, 31);
+  EXPECT_EQ(compared, 25);
+  EXPECT_EQ(incomplete, 6);
+}
+
+// Computations of one rank's instruction stream, "L0,F0;B0,RT,R,O": the k-th F (or B) is microbatch k's,
+// whatever the number of its buffer.
+std::string deepspeed_order(const std::string& steps, int stage) {
+  std::string row;
+  int count[2] = {0, 0};
+  for (std::size_t i = 0; i + 1 < steps.size(); ++i) {
+    const bool begins = i == 0 || steps[i - 1] == ';' || steps[i - 1] == ',';
+    const bool digit = steps[i + 1] >= '0' && steps[i + 1] <= '9';
+    if (!begins || !digit || (steps[i] != 'F' && steps[i] != 'B')) continue;
+    const bool is_forward = steps[i] == 'F';
+    row += (row.empty() ? "" : " ") + std::to_string(stage) + steps[i] +
+           std::to_string(count[is_forward ? 0 : 1]++);
+  }
+  return row;
+}
+
+// DeepSpeed's train schedule computes in the order of 1F1B, its inference schedule in that of the
+// forward-only pass.
+TEST(OrdersOracle, DeepSpeed) {
+  std::map<std::string, int> compared;
+  const int lines = test::for_each_line("oracles/schedules/deepspeed.jsonl.gz", [&](const json& recorded) {
+    const bool train = recorded["gen"] == "deepspeed.TrainSchedule";
+    std::vector<std::string> order;
+    for (std::size_t rank = 0; rank < recorded["steps"].size(); ++rank) {
+      order.push_back(deepspeed_order(recorded["steps"][rank], static_cast<int>(rank)));
+    }
+    const Schedule got =
+        test::generate(train ? "1f1b" : "forward-only", {recorded["p"], 1, recorded["m"]}).value();
+    EXPECT_EQ(test::order_text(got), order) << recorded["p"] << " " << recorded["m"];
+    ++compared[recorded["gen"]];
+  });
+  EXPECT_EQ(lines, 192);
+  EXPECT_EQ(compared, (std::map<std::string, int>{{"deepspeed.InferenceSchedule", 96},
+                                                  {"deepspeed.TrainSchedule", 96}}));
 }
 
 // JaxPP's InterleavedGPipe repeats backward 0 for ever (its records say so) and is not compared.

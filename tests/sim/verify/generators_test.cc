@@ -1,0 +1,77 @@
+// Every generated schedule, lowered with the communication that any order gets, is proved free of faults
+// under every communicator map, whole training step included. What is refused says why.
+#include <map>
+
+#include <gtest/gtest.h>
+
+#include "engine/program/link.h"
+#include "engine/program/lower.h"
+#include "engine/schedule/generator.h"
+#include "engine/schedule/generator_args.h"
+#include "sim/verify/check.h"
+#include "tests/engine/program/config.h"
+
+namespace plumbline {
+namespace {
+
+struct Outcome {
+  int certified = 0;
+  int refused_sizes = 0;  // by the generator
+  int copies = 0;         // several pipelines over the same ranks: not lowered
+};
+
+void check(const Generator& generator, int ranks, int chunks, int microbatches, CommMap map,
+           Outcome* outcome) {
+  RunConfig config = test::config_of(ScheduleKind::kGenerator, ranks, chunks, microbatches);
+  config.schedule.generator = generator.name;
+  config.schedule.comm_map = map;
+  config.schedule.slices = generator.name == "seq-1f1b" ? 2 : 1;
+  const std::string label = generator.name + " P " + std::to_string(ranks) + " V " + std::to_string(chunks) +
+                            " M " + std::to_string(microbatches) + " map " +
+                            std::to_string(static_cast<int>(map));
+  const Result<Schedule> schedule = schedule_of(config);
+  if (!schedule) {
+    ASSERT_EQ(schedule.error().code, ErrorCode::kConfig) << label;
+    ++outcome->refused_sizes;
+    return;
+  }
+  const Result<Program> program = lower(config, *schedule, default_sizes(config));
+  if (schedule->pipelines() > 1) {
+    ASSERT_FALSE(program) << label;
+    EXPECT_EQ(program.error().code, ErrorCode::kUnsupported) << label;
+    ++outcome->copies;
+    return;
+  }
+  ASSERT_TRUE(program) << label << ": " << program.error().text();
+  const Result<LinkedProgram> linked = link_program(*program);
+  ASSERT_TRUE(linked) << label;
+  CheckOptions options;
+  options.time = TimeModel(config);
+  const Result<Verdict> verdict = check_program(*linked, options);
+  ASSERT_TRUE(verdict) << label << ": " << verdict.error().text();
+  EXPECT_TRUE(verdict->holds()) << label << ": " << verdict->findings.front().why;
+  ++outcome->certified;
+}
+
+TEST(Generators, EveryScheduleIsCertified) {
+  std::map<std::string, Outcome> outcomes;
+  for (const Generator& generator : generators()) {
+    Outcome& outcome = outcomes[generator.name];
+    for (const int ranks : {1, 2, 3, 4}) {
+      for (const int chunks : {1, 2, 4}) {
+        for (const int microbatches : {1, 4, 6, 8}) {
+          for (const CommMap map : {CommMap::kOne, CommMap::kPair, CommMap::kDirection, CommMap::kMegatron}) {
+            check(generator, ranks, chunks, microbatches, map, &outcome);
+          }
+        }
+      }
+    }
+  }
+  for (const auto& [name, outcome] : outcomes) {
+    const bool bidirectional = name == "chimera" || name == "chimera-2-pairs" || name == "dualpipe";
+    EXPECT_GT(bidirectional ? outcome.copies : outcome.certified, 0) << name;
+  }
+}
+
+}  // namespace
+}  // namespace plumbline
