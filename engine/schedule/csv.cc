@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include "engine/schedule/csv_pipelines.h"
+
 namespace plumbline {
 namespace {
 
@@ -118,6 +120,7 @@ Result<Schedule> parse_schedule_csv(std::string_view text, const std::string& na
     ++schedule.ranks;
   }
   PL_TRY(shape.finish(name, options.fragment, &schedule));
+  if (!options.fragment) detail::infer_pipelines(schedule);
   return schedule;
 }
 

@@ -5,9 +5,10 @@
 // begin another one.
 //
 // The number of ranks, stages and microbatches and the placement are inferred: a stage belongs to the rank
-// that computes it (or, in a fragment that does not compute it, that sends or receives for it). A file
-// without any backward is forward only. Memory is proportional to the text and to the largest stage and
-// microbatch number.
+// that computes it (or, in a fragment that does not compute it, that sends or receives for it). Rows that
+// several pipelines over the same ranks explain entirely are read as such (csv_pipelines.h). Slices of
+// sequences cannot be told from microbatches. A file without any backward is forward only. Memory is
+// proportional to the text and to the largest stage and microbatch number.
 #pragma once
 
 #include <string>

@@ -55,7 +55,7 @@ Result<Schedule> make(const GeneratorArgs& args) {
         ErrorCode::kConfig,
         fmt::format(
             "schedule {}: no building block on {} ranks with {} microbatches fits {} chunk activations; "
-            "raise the cap (2P is no limit), or take 'zbv-auto'",
+            "raise the cap (2P is no limit)",
             kName, args.ranks, args.microbatches, cap));
   }
   Schedule schedule = begin_v_schedule(args, kName, Backward::kSplit);

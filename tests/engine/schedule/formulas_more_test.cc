@@ -267,6 +267,22 @@ TEST(FormulasMore, DualPipe) {
   }
 }
 
+// The README's formula away from F = I = W: too small where I < F, too large where I > F.
+TEST(FormulasMore, DualPipeFormulaOfTheReadme) {
+  const auto idlest = [](const Schedule& schedule, const StageCosts& costs) {
+    const Evaluation got = evaluate(schedule, costs).value();
+    return got.makespan - *std::min_element(got.busy.begin(), got.busy.end());
+  };
+  const auto readme = [](int p, const Cost& c, Nanoseconds pair) {
+    return (p / 2 - 1) * (pair + c.b() - 3 * c.w);
+  };
+  const Schedule schedule = test::generate("dualpipe", {8, 1, 24}).value();
+  EXPECT_EQ(idlest(schedule, StageCosts{{12}, {10}, {8}, {}, {30}, 0}), 78);
+  EXPECT_EQ(readme(8, {12, 10, 8}, 30), 72);
+  EXPECT_EQ(idlest(schedule, StageCosts{{10}, {12}, {8}, {}, {30}, 0}), 72);
+  EXPECT_EQ(readme(8, {10, 12, 8}, 30), 78);
+}
+
 TEST(FormulasMore, Chimera) {
   expect_printed("chimera", "share of makespan: (P-2)/(2M+P-2) for F = B", "P/2+1 to P; twice the weights");
   expect_printed("chimera-2-pairs", "share of makespan: (P/2-2)/(2M+P/2-2) for F = B, M a multiple of P",
