@@ -216,7 +216,7 @@ struct Cluster {
     for (std::size_t b = 0; b < buffers(); ++b) {
       for (int bucket = 0; bucket < ranks.front().buffers[b]->buckets(); ++bucket) {
         const std::size_t part = ranks.front().buffers[b]->parameter_bytes(bucket).size() / ranks.size();
-        for (std::size_t from = 0; from < ranks.size(); ++from) {
+        for (std::size_t from = 0; part > 0 && from < ranks.size(); ++from) {
           for (Rank& to : ranks) {
             std::memmove(to.buffers[b]->parameter_bytes(bucket).data() + from * part,
                          ranks[from].buffers[b]->parameter_bytes(bucket).data() + from * part, part);
