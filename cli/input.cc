@@ -61,9 +61,11 @@ Finding structure_finding(const ScheduleFinding& fault, const Schedule& schedule
 // A schedule that somebody wrote need not have as many stages on each rank.
 ModelSizes sizes_for(const RunConfig& config, const Schedule& schedule) {
   ModelSizes sizes = default_sizes(config);
+  if (sizes.grads.size() == static_cast<std::size_t>(schedule.stages)) return sizes;
   for (std::vector<Bytes>* list : {&sizes.stash, &sizes.grads}) {
     list->resize(static_cast<std::size_t>(schedule.stages), list->empty() ? 0 : list->back());
   }
+  sizes.tensors.clear();  // one tensor a stage will do
   return sizes;
 }
 

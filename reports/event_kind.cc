@@ -37,10 +37,16 @@ std::string_view slot_words(SlotKind kind) {
       return "stash";
     case SlotKind::kMainGrads:
       return "gradients";
+    case SlotKind::kParameters:
+      return "parameters";
     case SlotKind::kTiedGrad:
       return "tied gradient";
     case SlotKind::kFoundInf:
       return "found_inf";
+    case SlotKind::kLocalFoundInf:
+      return "own found_inf";
+    case SlotKind::kSnapshot:
+      return "snapshot";
     case SlotKind::kNormSums:
       return "norm sums";
     case SlotKind::kOther:
@@ -61,8 +67,6 @@ std::string_view kernel_words(KernelKind kind) {
       return "weight gradient";
     case KernelKind::kZeroGrad:
       return "zero gradients";
-    case KernelKind::kCollectGrads:
-      return "collect gradients";
     case KernelKind::kCollectTied:
       return "collect tied gradient";
     case KernelKind::kMergeTied:
@@ -75,6 +79,10 @@ std::string_view kernel_words(KernelKind kind) {
       return "optimizer step";
     case KernelKind::kSkipStep:
       return "skip the step";
+    case KernelKind::kSpeculativeStep:
+      return "speculative step";
+    case KernelKind::kValidateStep:
+      return "validate the step";
     case KernelKind::kOther:
       break;
   }

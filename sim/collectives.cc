@@ -64,6 +64,7 @@ std::string collective_difference(const Endpoint& a, Rank root_a, const Endpoint
   if (a.kind != b.kind)
     return fmt::format("{} against {}", endpoint_kind_name(a.kind), endpoint_kind_name(b.kind));
   if (a.bytes != b.bytes) return fmt::format("{} bytes against {}", a.bytes, b.bytes);
+  if (a.offset != b.offset) return fmt::format("byte {} of the slot against {}", a.offset, b.offset);
   if (root_a != root_b) return fmt::format("root {} against {}", root_a, root_b);
   const bool reduces = a.kind == EndpointKind::kAllReduce || a.kind == EndpointKind::kReduce ||
                        a.kind == EndpointKind::kReduceScatter;

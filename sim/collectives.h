@@ -45,7 +45,8 @@ class Collectives {
   std::vector<State> states_;
 };
 
-// In words how two members' calls differ (kind, size, root, element type, reduction); empty: they agree.
+// In words how two members' calls differ (kind, size, place in the slot, root, element type, reduction); empty:
+// they agree. NCCL does not know places; another one means another bucket, as a label does for messages.
 std::string collective_difference(const Endpoint& a, Rank root_a, const Endpoint& b, Rank root_b);
 
 // Does the arithmetic of a collective in place. `slots` is one a member, in member order, null where there is

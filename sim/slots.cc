@@ -182,9 +182,16 @@ void Slots::give_memory(Instance& instance) {
   if (persistent_ == nullptr || instance.data != nullptr) return;
   const SlotClass& row = program_->slots[instance.slot_class];
   if (row.persistent) {
-    Memory& kept = (*persistent_)[row.name];
-    if (kept == nullptr) kept = zeroed_memory(row.bytes);
-    instance.data = kept.get();
+    PersistentSlot& kept = (*persistent_)[row.name];
+    if (kept.memory == nullptr) {
+      kept.memory = zeroed_memory(row.bytes);
+      kept.bytes = row.bytes;
+    }
+    PL_ASSERT_MSG(kept.bytes == row.bytes,
+                  fmt::format("persistent slot {} has {} bytes in one Program of a run, "
+                              "{} in another",
+                              row.name, kept.bytes, row.bytes));
+    instance.data = kept.memory.get();
   } else {
     instance.owned = zeroed_memory(row.bytes);
     instance.data = instance.owned.get();

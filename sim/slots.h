@@ -38,7 +38,12 @@ struct Use {
 };
 
 // Persistent slots by name: they outlive steps and Programs.
-using PersistentMemory = std::map<std::string, Memory>;
+struct PersistentSlot {
+  Memory memory;
+  Bytes bytes = 0;
+  bool bound = false;  // its worker knows it
+};
+using PersistentMemory = std::map<std::string, PersistentSlot>;
 
 class Slots {
  public:
@@ -55,6 +60,7 @@ class Slots {
   void release(std::uint16_t slot_class, int microbatch, std::uint32_t item);
   bool live(std::uint16_t slot_class, int microbatch) const;
   Bytes live_bytes() const { return live_bytes_; }
+  const std::vector<std::uint16_t>& classes() const { return classes_; }  // those the rank uses, ascending
   void report_leaks();
 
   // Device order: the operation of `item` starts, and completes.

@@ -109,6 +109,19 @@ Status World::begin_step(const LinkedProgram& linked) {
     devices_[rank].streams.resize(program.streams.size());
     note_memory(first_thread_[rank]);
   }
+  return bind_persistent();
+}
+
+Status World::bind_persistent() {
+  for (std::uint32_t t = 0; t < workers_.size(); ++t) {
+    for (const std::uint16_t slot_class : slots_[t].classes()) {
+      const SlotClass& row = program().slots[slot_class];
+      if (!row.persistent) continue;
+      PersistentSlot& slot = persistent_[t].at(row.name);
+      if (std::exchange(slot.bound, true)) continue;
+      PL_TRY(workers_[t]->bind(row, {slot.memory.get(), row.bytes, row.dtype}));
+    }
+  }
   return {};
 }
 
@@ -183,8 +196,9 @@ Status World::check_group(const GroupCall& call) const {
     const auto members = static_cast<Bytes>(
         linked_->communicators[static_cast<std::size_t>(linked.communicator)].members.size());
     if (workers_.empty() || endpoint.bytes % (members * dtype_bytes(endpoint.dtype)) == 0) continue;
-    return fail(ErrorCode::kUnsupported, fmt::format("{} has {} bytes, which {} members cannot share evenly",
-                                                     endpoint.name, endpoint.bytes, members));
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("{} has {} bytes of {}, which {} members cannot share evenly", endpoint.name,
+                            endpoint.bytes, dtype_name(endpoint.dtype), members));
   }
   return {};
 }

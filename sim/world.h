@@ -140,6 +140,7 @@ class World final : public Backend, private SlotStore {
 
   // world.cc
   void bind_channels();
+  Status bind_persistent();
   std::uint32_t route_of(std::uint32_t thread, Item item) const;
   Status check_group(const GroupCall& call) const;
   bool refused(const GroupCall& call);
@@ -172,6 +173,7 @@ class World final : public Backend, private SlotStore {
   PayloadLedger::Label label_of(const Entry& entry) const;
   void note_sent(const Entry& send, const std::byte* data);
   void note_received(const Entry& receive, const std::byte* data);
+  std::byte* data_of(const Entry& entry);
   void deliver(const Transfer& transfer);
   void compare(const Entry& send, const Entry& receive);
   void collective(const std::vector<EntryId>& members);

@@ -141,31 +141,36 @@ void World::activate(EntryId id) {
   for (const Transfer& transfer : transfers_) deliver(transfer);
 }
 
+// Where the entry's part of its slot lies; null without memory.
+std::byte* World::data_of(const Entry& entry) {
+  std::byte* data = slots_of(entry.thread).memory(entry.use).data;
+  return data == nullptr ? nullptr : data + endpoint_of(entry).offset;
+}
+
 // Moves the bytes of a transfer and notes the ends it decides. A buffered send's bytes wait in a copy, since
 // its slot may be released before the receive is there.
 void World::deliver(const Transfer& transfer) {
   const Entry& send = entries_[transfer.send];
-  const SlotMemory from = slots_of(send.thread).memory(send.use);
+  const std::byte* from = data_of(send);
   if (transfer.receive == 0) {
-    if (from.data != nullptr) {
-      note_sent(send, from.data);
+    if (from != nullptr) {
+      note_sent(send, from);
       Memory copy = zeroed_memory(send.bytes);
-      std::memcpy(copy.get(), from.data, static_cast<std::size_t>(send.bytes));
+      std::memcpy(copy.get(), from, static_cast<std::size_t>(send.bytes));
       buffered_[transfer.send] = std::move(copy);
     }
     decided(transfer.send);
     return;
   }
-  if (from.data != nullptr && !send.buffered) note_sent(send, from.data);
+  if (from != nullptr && !send.buffered) note_sent(send, from);
   const Entry& receive = entries_[transfer.receive];
   compare(send, receive);
-  const SlotMemory to = slots_of(receive.thread).memory(receive.use);
-  if (to.data != nullptr) {
+  if (std::byte* to = data_of(receive); to != nullptr) {
     const auto buffered = buffered_.find(transfer.send);
-    const std::byte* data = send.buffered ? buffered->second.get() : from.data;
-    std::memcpy(to.data, data, static_cast<std::size_t>(std::min(send.bytes, receive.bytes)));
+    const std::byte* data = send.buffered ? buffered->second.get() : from;
+    std::memcpy(to, data, static_cast<std::size_t>(std::min(send.bytes, receive.bytes)));
     if (send.buffered) buffered_.erase(buffered);
-    note_received(receive, to.data);
+    note_received(receive, to);
   }
   if (!send.buffered) decided(transfer.send);
   decided(transfer.receive);
@@ -218,7 +223,7 @@ void World::collective(const std::vector<EntryId>& members) {
   for (const EntryId member : members) {
     const Entry& entry = entries_[member];
     bytes = std::min(bytes, entry.bytes);
-    slots.push_back(slots_of(entry.thread).memory(entry.use).data);
+    slots.push_back(data_of(entry));
     const std::string difference = collective_difference(endpoint, linked.peer, endpoint_of(entry),
                                                          linked_->endpoints[entry.route].peer);
     if (difference.empty() || !agreed) continue;

@@ -45,6 +45,10 @@ void derive_microbatches(RuleBook& book) {
 
 void check_forms(RuleBook& book) {
   ScheduleConfig& s = book.config.schedule;
+  if (s.kind == ScheduleKind::kCsv && !(s.rampup.empty() && s.batch_steps.empty())) {
+    book.refuse(s.rampup.empty() ? "schedule.batch_steps" : "schedule.rampup",
+                "does not go with a csv schedule, which has one number of microbatches", "leave it out");
+  }
   if (s.batch_steps.empty()) return;
   if (!s.rampup.empty())
     book.refuse("schedule.batch_steps", "and schedule.rampup both say how the batch grows",

@@ -104,6 +104,10 @@ void check_sharding(RuleBook& book) {
   needs_distributed("optimizer.pad_buckets", o.pad_buckets);
   needs_distributed("optimizer.cpu_offload", o.cpu_offload);
   needs_distributed("optimizer.precision_aware", o.precision_aware);
+  if (o.post_validation && o.cpu_offload) {
+    book.refuse("optimizer.post_validation", "takes snapshots of states that cpu_offload keeps elsewhere",
+                "give one of the two");
+  }
 }
 
 void check_precisions(RuleBook& book) {
@@ -140,6 +144,12 @@ void check_scale(RuleBook& book) {
   }
   if (!(s.backoff_factor > 0.0 && s.backoff_factor < 1.0)) {
     book.refuse("loss_scale.backoff_factor", "must be between 0 and 1", "the usual value is 0.5");
+  }
+  const bool fp32_alone =
+      book.config.train.precision == Precision::kFp32 && !book.config.optimizer.distributed;
+  if (s.constant > 0.0 && fp32_alone) {
+    book.refuse("loss_scale.constant", "has no effect: the optimizer of fp32 parameters has no loss scale",
+                "leave it out, or add --fp16, --bf16 or --use-distributed-optimizer");
   }
   const bool dynamic = s.constant == 0.0 && book.config.train.precision == Precision::kFp16;
   if (book.config.optimizer.check_for_nan && dynamic) {

@@ -150,11 +150,14 @@ ModelSizes gpt_sizes(const RunConfig& config) {
                      dtype_bytes(sizes.activation_dtype);
   for (int stage = 0; stage < stages; ++stage) {
     Bytes grads = 0;
+    std::vector<ParamSize> tensors;
     for (const Plan& plan : plan_stage(config, stage, stages)) {
       grads += 4 * plan.elements();
+      tensors.push_back({plan.elements(), plan.tied});
       ++sizes.parameters;
     }
     sizes.grads.push_back(grads);
+    sizes.tensors.push_back(std::move(tensors));
     sizes.stash.push_back(stash_bytes(config, stage, stages));
   }
   --sizes.parameters;  // the tied one counts once

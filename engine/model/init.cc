@@ -51,13 +51,16 @@ ModelSizes activation_sizes(const RunConfig& config) {
 
 void add_stage_sizes(const std::vector<StageParameter>& parameters, ModelSizes& sizes) {
   Bytes grads = 0;
+  std::vector<ParamSize> tensors;
   for (const StageParameter& parameter : parameters) {
     grads += 4 * parameter.value.numel();
+    tensors.push_back({parameter.value.numel(), parameter.tied});
     const bool copy = parameter.tied && sizes.tied_grad > 0;
     if (!copy) ++sizes.parameters;
     if (parameter.tied) sizes.tied_grad = 4 * parameter.value.numel();
   }
   sizes.grads.push_back(grads);
+  sizes.tensors.push_back(std::move(tensors));
   sizes.stash.push_back(static_cast<Bytes>(parameters.size()) * sizes.activation);
 }
 

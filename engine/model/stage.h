@@ -26,9 +26,11 @@ namespace plumbline {
 struct StageParameter {
   std::string name;
   at::Tensor value;
-  bool tied =
-      false;  // the embedding shared by the first and the last stage: same name on both, updated by the summed
-              // gradient, counted once in norms and digests
+  // The embedding shared by the first and the last stage: same name on both, updated by the summed gradient,
+  // counted once in norms and digests.
+  bool tied = false;
+  // Of the embedding or the output layer: has --decoupled-lr. A tied one always is.
+  bool embedding_or_output = false;
 };
 
 // Integer inputs of one microbatch, int64 [micro_batch_size, seq_length]. Always given to every stage.
@@ -61,8 +63,8 @@ struct ModelFamily {
   std::string name;
   std::string summary;
   std::unique_ptr<Stage> (*make_stage)(const StageSpec& spec) = nullptr;
-  // Sizes for lowering: activation and its dtype, stash and main-gradient bytes by stage, tied gradient,
-  // parameter count.
+  // Sizes for lowering: activation and its dtype, stash, main-gradient bytes and parameter tensors by stage, tied
+  // gradient, parameter count.
   ModelSizes (*sizes)(const RunConfig& config) = nullptr;
 };
 

@@ -138,6 +138,7 @@ ModelSizes toy_sizes(const RunConfig& config) {
                      (entries_of(config) + 2) * dtype_bytes(sizes.activation_dtype);
   sizes.stash.assign(static_cast<std::size_t>(config.stages()), sizes.activation);
   sizes.grads.assign(static_cast<std::size_t>(config.stages()), 4 * entries_of(config));
+  sizes.tensors.assign(static_cast<std::size_t>(config.stages()), {{entries_of(config), false}});
   sizes.parameters = config.stages();
   return sizes;
 }

@@ -1,5 +1,7 @@
 #include "engine/model/toy_check.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "engine/model/precision.h"
@@ -82,10 +84,11 @@ std::string_view toy_fault_name(ToyFault fault) {
 }
 
 std::vector<ToyFinding> check_toy_gradient(const ToyStep& step, int rank, int stage,
-                                           std::span<const float> gradient) {
+                                           std::span<const float> gradient, int first) {
   std::vector<ToyFinding> findings;
-  for (int entry = 0; entry < step.entries(); ++entry) {
-    const float value = gradient[static_cast<std::size_t>(entry)];
+  const int end = std::min(step.entries(), first + static_cast<int>(gradient.size()));
+  for (int entry = first; entry < end; ++entry) {
+    const float value = gradient[static_cast<std::size_t>(entry - first)];
     const float right = toy_expected(step, entry);
     if (value == right) continue;
     const Reading reading = read_value(step, entry, value);

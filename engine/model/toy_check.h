@@ -56,8 +56,8 @@ struct ToyFinding {
   std::string text;
 };
 
-// One finding for every entry of `gradient` (the entries of one stage) that is not what it must be.
+// One finding for every entry of `gradient` (the entries of one stage from `first` on) that is not what it must be.
 std::vector<ToyFinding> check_toy_gradient(const ToyStep& step, int rank, int stage,
-                                           std::span<const float> gradient);
+                                           std::span<const float> gradient, int first = 0);
 
 }  // namespace plumbline

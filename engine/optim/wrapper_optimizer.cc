@@ -49,6 +49,19 @@ Status WrapperOptimizer::step_with_ready_grads() {
   return sync_params();
 }
 
+void WrapperOptimizer::copy_main_to_model() {
+  const at::NoGradGuard no_grad;
+  const std::vector<ParameterPtr> mains = inner_->parameters();
+  std::vector<at::Tensor> source, target;
+  for (std::size_t i = 0; i < mains.size(); ++i) {
+    if (targets_[i] == nullptr) continue;
+    source.push_back(mains[i]->value);
+    target.push_back(targets_[i]->value.detach());
+  }
+  const Status copied = multi_tensor_copy_this_to_that(source, target);
+  PL_ASSERT_MSG(copied.has_value(), copied ? "" : copied.error().text());
+}
+
 void WrapperOptimizer::init_state() {
   if (init_state_) {
     init_state_(*inner_);

@@ -33,6 +33,9 @@ class WrapperOptimizer : public MegatronOptimizer {
   Status finish_step(double norm) override;
   Status step_with_ready_grads() override;
 
+  // Main parameters rounded into the model's, as every update ends: after main parameters were put back.
+  void copy_main_to_model();
+
   void init_state() override;
   Result<ShardedStateDict> sharded_state_dict(bool is_loading, const ShardedMetadata& metadata) override;
   Status load_sharded_objects(const std::vector<ShardedObject>& objects,

@@ -6,18 +6,25 @@
 
 #include "engine/base/result.h"
 #include "engine/program/lower_tables.h"
+#include "engine/program/overlap.h"
 #include "engine/program/program.h"
 #include "engine/program/script.h"
 
 namespace plumbline::lowering {
 
-// Megatron's calls of one rank. Stages of the rank: chunk * ranks + rank.
-void emit_script(const Script& script, const Tables& tables, int ranks, int rank, P2pStyle style,
-                 bool call_marks, std::vector<Item>& items);
+// Megatron's calls of one rank. Stages of the rank: chunk * ranks + rank. `overlap` is told of every chunk pass.
+struct ScriptEmission {
+  int ranks = 1;
+  int rank = 0;
+  P2pStyle style = P2pStyle::kBatched;
+  bool call_marks = false;
+};
+void emit_script(const Script& script, const Tables& tables, const ScriptEmission& options, Overlap& overlap,
+                 std::vector<Item>& items);
 
 // A row that lists its own communication: every send and receive is a call of its own; a computation waits for the
 // receive of what it reads; sends are waited for at the end of the row.
-Status emit_actions(std::span<const Action> row, const Tables& tables, bool sharded,
+Status emit_actions(std::span<const Action> row, const Tables& tables, bool sharded, Overlap& overlap,
                     std::vector<Item>& items);
 
 }  // namespace plumbline::lowering

@@ -11,8 +11,8 @@ constexpr std::size_t kMostHandlesAWait = 0xFFFF;
 
 class Emission {
  public:
-  Emission(const Tables& tables, bool sharded, std::vector<Item>& items)
-      : tables_(tables), sharded_(sharded), items_(items) {}
+  Emission(const Tables& tables, bool sharded, Overlap& overlap, std::vector<Item>& items)
+      : tables_(tables), sharded_(sharded), overlap_(overlap), items_(items) {}
 
   Status action(const Action& action) {
     switch (action.kind) {
@@ -65,8 +65,10 @@ class Emission {
       wait_for(tables_.activation(stage), action.microbatch);
     if (needs_gradient && tables_.remote(stage, stage + 1))
       wait_for(tables_.gradient(stage + 1), action.microbatch);
+    if (kind == KernelKind::kForward) overlap_.before_forward(items_);
     items_.push_back(
         make_item(ItemOp::kLaunch, action.microbatch, 0, tables_.kernel(kind, stage), kComputeStream));
+    if (kind == KernelKind::kBackward || kind == KernelKind::kWeightGrad) overlap_.after_backward(items_);
     return {};
   }
 
@@ -88,15 +90,16 @@ class Emission {
 
   const Tables& tables_;
   bool sharded_;
+  Overlap& overlap_;
   std::vector<Item>& items_;
   std::size_t kept_sends_ = 0;
 };
 
 }  // namespace
 
-Status emit_actions(std::span<const Action> row, const Tables& tables, bool sharded,
+Status emit_actions(std::span<const Action> row, const Tables& tables, bool sharded, Overlap& overlap,
                     std::vector<Item>& items) {
-  Emission emission(tables, sharded, items);
+  Emission emission(tables, sharded, overlap, items);
   for (const Action& action : row) PL_TRY(emission.action(action));
   emission.finish();
   return {};

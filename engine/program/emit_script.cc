@@ -13,17 +13,24 @@ struct PostedOp {
 
 class Emission {
  public:
-  Emission(const Tables& tables, int ranks, int rank, P2pStyle style, bool call_marks,
-           std::vector<Item>& items)
-      : tables_(tables), ranks_(ranks), rank_(rank), style_(style), call_marks_(call_marks), items_(items) {}
+  Emission(const Tables& tables, const ScriptEmission& options, Overlap& overlap, std::vector<Item>& items)
+      : tables_(tables),
+        ranks_(options.ranks),
+        rank_(options.rank),
+        style_(options.style),
+        call_marks_(options.call_marks),
+        overlap_(overlap),
+        items_(items) {}
 
   void step(const ScriptStep& step) {
     switch (step.kind) {
       case StepKind::kForward:
+        overlap_.before_forward(items_);
         launch(KernelKind::kForward, step.unit);
         return;
       case StepKind::kBackward:
         launch(KernelKind::kBackward, step.unit);
+        overlap_.after_backward(items_);
         return;
       case StepKind::kWaitHandle:
         items_.push_back(make_item(ItemOp::kWait, kNoMicrobatch, 0, step.name, 1));
@@ -143,14 +150,15 @@ class Emission {
   int rank_;
   P2pStyle style_;
   bool call_marks_;
+  Overlap& overlap_;
   std::vector<Item>& items_;
 };
 
 }  // namespace
 
-void emit_script(const Script& script, const Tables& tables, int ranks, int rank, P2pStyle style,
-                 bool call_marks, std::vector<Item>& items) {
-  Emission emission(tables, ranks, rank, style, call_marks, items);
+void emit_script(const Script& script, const Tables& tables, const ScriptEmission& options, Overlap& overlap,
+                 std::vector<Item>& items) {
+  Emission emission(tables, options, overlap, items);
   for (const ScriptStep& step : script) emission.step(step);
 }
 

@@ -8,6 +8,8 @@
 #include "engine/base/text.h"
 #include "engine/program/emit.h"
 #include "engine/program/lower_tables.h"
+#include "engine/program/model_buffers.h"
+#include "engine/program/overlap.h"
 #include "engine/program/script.h"
 #include "engine/program/tail.h"
 #include "engine/schedule/communicate.h"
@@ -18,6 +20,7 @@
 namespace plumbline {
 namespace {
 
+using lowering::Overlap;
 using lowering::Policy;
 using lowering::Script;
 using lowering::ScriptArgs;
@@ -92,21 +95,6 @@ void set_frame(const RunConfig& config, const Schedule& schedule, const LowerOpt
     program.rank_of_stage.push_back(static_cast<std::uint16_t>(rank));
 }
 
-Status emit_rank(const RunConfig& config, const Schedule& schedule, const LowerOptions& options,
-                 const lowering::Tables& tables, bool listed, int rank, Program& program) {
-  if (listed) return lowering::emit_actions(schedule.row(rank), tables, config.grid.dp() > 1, program.items);
-  ScriptArgs args;
-  args.ranks = schedule.ranks;
-  args.rank = rank;
-  args.chunks = schedule.stages / schedule.ranks;
-  args.microbatches = schedule.microbatches;
-  args.group_size = config.schedule.group_size > 0 ? config.schedule.group_size : schedule.ranks;
-  args.forward_only = schedule.forward_only;
-  lowering::emit_script(script_of(config.schedule.kind, config.schedule.p2p, args), tables, schedule.ranks,
-                        rank, config.schedule.p2p, options.call_marks, program.items);
-  return {};
-}
-
 // Data-parallel replicas of one pipeline coordinate share their items.
 void make_threads(const std::vector<std::uint32_t>& bounds, Program& program) {
   for (Rank rank = 0; rank < program.grid.world(); ++rank) {
@@ -114,6 +102,139 @@ void make_threads(const std::vector<std::uint32_t>& bounds, Program& program) {
     program.threads.push_back({rank, bounds[coordinate], bounds[coordinate + 1]});
   }
 }
+
+// Lowers one configuration; holds what its ranks share.
+class Lowering {
+ public:
+  Lowering(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes,
+           const LowerOptions& options)
+      : config_(config), schedule_(schedule), sizes_(sizes), options_(options), listed_(is_listed(config)) {}
+
+  Result<Program> run() {
+    set_frame(config_, schedule_, options_, program_);
+    for (const std::string_view name : lowering::kMarkNames) {
+      if (options_.call_marks) program_.marks.emplace_back(name);
+    }
+    const OptimizerConfig& optimizer = config_.optimizer;
+    trains_ = options_.tail == StepTail::kTrain && !schedule_.forward_only;
+    gathers_ = optimizer.overlap_param_gather && (trains_ || options_.tail == StepTail::kEvaluate);
+    Policy policy = policy_of(config_, schedule_, listed_);
+    policy.add_gradients = trains_;
+    policy.read_parameters = optimizer.distributed && (trains_ || gathers_);
+    if (policy.add_gradients || policy.read_parameters) {
+      auto buffers = lowering::ModelBuffers::create(config_, schedule_, sizes_);
+      if (!buffers) return tl::unexpected(buffers.error());
+      buffers_ = std::move(*buffers);
+      buffers_->add_slots(program_, trains_);
+    }
+    tables_.emplace(config_, schedule_, sizes_, policy, buffers_ ? &*buffers_ : nullptr, program_);
+    if (buffers_) buffers_->add_family(config_.grid, program_);
+    if (trains_) tail_.emplace(config_, schedule_, sizes_, *buffers_, program_);
+    for (int rank = 0; rank < schedule_.ranks; ++rank) rows_of(rank);
+    std::vector<std::uint32_t> bounds{0};
+    for (int rank = 0; rank < schedule_.ranks; ++rank) {
+      PL_TRY(emit(rank));
+      if (program_.items.size() > 0xFFFFFFFFU)
+        return fail(ErrorCode::kUnsupported, "the program has more than 2^32 items");
+      bounds.push_back(static_cast<std::uint32_t>(program_.items.size()));
+    }
+    make_threads(bounds, program_);
+    PL_TRY(validate_program(program_));
+    return std::move(program_);
+  }
+
+ private:
+  void rows_of(int rank) {
+    tables_->add_rank(rank);
+    for (const int stage : schedule_.stages_of_rank(rank)) {
+      if (buffers_) buffers_->add_endpoints(stage, program_);
+    }
+    if (tail_) tail_->add_rank(rank);
+  }
+
+  Script script(int rank) const {
+    ScriptArgs args;
+    args.ranks = schedule_.ranks;
+    args.rank = rank;
+    args.chunks = schedule_.stages / schedule_.ranks;
+    args.microbatches = schedule_.microbatches;
+    args.group_size = config_.schedule.group_size > 0 ? config_.schedule.group_size : schedule_.ranks;
+    args.forward_only = schedule_.forward_only;
+    return script_of(config_.schedule.kind, config_.schedule.p2p, args);
+  }
+
+  // With the rank's chunk passes still to be filled in.
+  Overlap::Plan overlap_plan(int rank) const {
+    const OptimizerConfig& optimizer = config_.optimizer;
+    Overlap::Plan plan;
+    plan.rank = rank;
+    plan.calls = !listed_;
+    plan.reduces = trains_ && optimizer.overlap_grad_reduce;
+    plan.gathers = gathers_;
+    plan.align_reduce = optimizer.align_grad_reduce;
+    // A forward-only pass has Megatron's hook switched off.
+    plan.align_gather = optimizer.align_param_gather && trains_;
+    plan.stages = schedule_.stages_of_rank(rank);
+    return plan;
+  }
+
+  Overlap overlap(Overlap::Plan plan) const {
+    return buffers_ ? Overlap(*buffers_, std::move(plan)) : Overlap();
+  }
+
+  void begin(int rank, Overlap& overlap) {
+    if (tail_) tail_->begin(rank, program_.items);
+    overlap.begin(program_.items);
+  }
+
+  Status emit(int rank) {
+    Overlap::Plan plan = overlap_plan(rank);
+    if (listed_) {
+      for (const Action& action : schedule_.row(rank)) {
+        const Overlap::Pass pass{action.stage, action.microbatch};
+        if (action.kind == ActionKind::kForward) plan.forwards.push_back(pass);
+        if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeightGrad)
+          plan.backwards.push_back(pass);
+      }
+      Overlap overlapped = overlap(std::move(plan));
+      begin(rank, overlapped);
+      PL_TRY(lowering::emit_actions(schedule_.row(rank), *tables_, config_.grid.dp() > 1, overlapped,
+                                    program_.items));
+      finish(rank, overlapped);
+      return {};
+    }
+    const Script calls = script(rank);
+    plan.forwards = lowering::passes_of(calls, lowering::StepKind::kForward, schedule_.ranks, rank);
+    plan.backwards = lowering::passes_of(calls, lowering::StepKind::kBackward, schedule_.ranks, rank);
+    Overlap overlapped = overlap(std::move(plan));
+    begin(rank, overlapped);
+    lowering::emit_script(calls, *tables_, {schedule_.ranks, rank, config_.schedule.p2p, options_.call_marks},
+                          overlapped, program_.items);
+    finish(rank, overlapped);
+    return {};
+  }
+
+  void finish(int rank, Overlap& overlap) {
+    overlap.finish(program_.items);
+    if (options_.call_marks && !schedule_.forward_only) {
+      program_.items.push_back(
+          make_item(ItemOp::kMark, kNoMicrobatch, 0, lowering::mark_of(lowering::Phase::kFinalize), 0));
+    }
+    if (tail_) tail_->finish(rank, overlap, program_.items);
+  }
+
+  const RunConfig& config_;
+  const Schedule& schedule_;
+  const ModelSizes& sizes_;
+  const LowerOptions& options_;
+  bool listed_;
+  bool trains_ = false;
+  bool gathers_ = false;
+  Program program_;
+  std::optional<lowering::ModelBuffers> buffers_;
+  std::optional<lowering::Tables> tables_;
+  std::optional<lowering::Tail> tail_;
+};
 
 Status check_frame(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes) {
   if (schedule.pipelines() > 1) {
@@ -157,27 +278,28 @@ Result<Program> lower(const RunConfig& config, const Schedule& given, const Mode
     if (!added) return tl::unexpected(added.error());
     with_communication = std::move(*added);
   }
-  const Schedule& schedule = with_communication.ranks > 0 ? with_communication : given;
+  return Lowering(config, with_communication.ranks > 0 ? with_communication : given, sizes, options).run();
+}
+
+Result<Program> lower_param_sync(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes) {
+  PL_TRY(check_frame(config, schedule, sizes));
+  auto buffers = lowering::ModelBuffers::create(config, schedule, sizes);
+  if (!buffers) return tl::unexpected(buffers.error());
   Program program;
-  set_frame(config, schedule, options, program);
-  for (const std::string_view name : lowering::kMarkNames) {
-    if (options.call_marks) program.marks.emplace_back(name);
+  set_frame(config, schedule, {}, program);
+  program.name += " param-sync";
+  const bool gathers = config.optimizer.overlap_param_gather;
+  if (gathers) {
+    buffers->add_slots(program, false);
+    buffers->add_family(config.grid, program);
   }
-  const lowering::Tables tables(config, schedule, sizes, policy_of(config, schedule, listed), program);
-  const bool train = options.tail == StepTail::kTrain && !schedule.forward_only;
-  std::optional<lowering::Tail> tail;
-  if (train) tail.emplace(config, schedule, sizes, program);
   std::vector<std::uint32_t> bounds{0};
   for (int rank = 0; rank < schedule.ranks; ++rank) {
-    if (tail) tail->begin(rank, program.items);
-    PL_TRY(emit_rank(config, schedule, options, tables, listed, rank, program));
-    if (options.call_marks && !schedule.forward_only) {
-      program.items.push_back(
-          make_item(ItemOp::kMark, kNoMicrobatch, 0, lowering::mark_of(lowering::Phase::kFinalize), 0));
+    for (const int stage : schedule.stages_of_rank(rank)) {
+      if (!gathers) continue;
+      buffers->add_endpoints(stage, program);
+      buffers->gather(stage, kComputeWaits, 0, program.items);
     }
-    if (tail) tail->finish(rank, program.items);
-    if (program.items.size() > 0xFFFFFFFFU)
-      return fail(ErrorCode::kUnsupported, "the program has more than 2^32 items");
     bounds.push_back(static_cast<std::uint32_t>(program.items.size()));
   }
   make_threads(bounds, program);

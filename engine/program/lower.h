@@ -7,9 +7,9 @@
 // origin gets its communication by torch's rule: walking all ranks in turn, a send directly after its
 // computation and the receive at that moment on the peer's row, which is acyclic by construction.
 //
-// After the last backward come the gradient all-reduce over data parallel, the all-reduce of the tied
-// embedding's gradient, unscaling with the agreement on found_inf, its read and the decision: the norm's
-// reduction, clipping and the step on one arm, the scaler's back-off on the other.
+// After the last backward comes the tail (tail.h): gradients reduced over data parallel, agreement on overflow,
+// norm, step or skip, parameters gathered. With --overlap-grad-reduce and --overlap-param-gather reductions and
+// gathers run beside the pipeline's work (overlap.h).
 #pragma once
 
 #include "engine/base/result.h"
@@ -34,8 +34,9 @@ struct ModelSizes {
 };
 
 enum class StepTail : std::uint8_t {
-  kTrain,  // the whole training step
-  kSchedule,  // the pipeline part only: no gradient reduction, no optimizer (checks of a bare schedule, evaluation)
+  kTrain,     // the whole training step
+  kSchedule,  // the pipeline part only: no gradient reduction, no optimizer (checks of a bare schedule)
+  kEvaluate,  // the pipeline part as a run evaluates: parameters that are still to be gathered are gathered first
 };
 
 struct LowerOptions {
@@ -48,8 +49,16 @@ struct LowerOptions {
 Result<Program> lower(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes,
                       LowerOptions options = {});
 
+// Only the gathers that --overlap-param-gather left to the next step, for the end of a run; nothing to do without
+// that option or with one replica.
+Result<Program> lower_param_sync(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes);
+
 // Sizes from the configuration alone: [memory] values, or the transformer estimate of the [model] section.
 ModelSizes default_sizes(const RunConfig& config);
+
+// Layout of the buffers of one model chunk: --ddp-bucket-size for all of them, or Megatron's default.
+ParamLayoutOptions param_layout_options(const OptimizerConfig& config, int data_parallel_size,
+                                        int pipeline_rank, int chunk);
 
 // Schedule of the configuration: its generator, or its CSV file. `fragment` as in CsvOptions.
 Result<Schedule> schedule_of(const RunConfig& config, bool fragment = false);

@@ -24,9 +24,10 @@ std::uint16_t row16(unsigned row) { return static_cast<std::uint16_t>(row); }
 }  // namespace
 
 Tables::Tables(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes,
-               const Policy& policy, Program& program)
+               const Policy& policy, const ModelBuffers* buffers, Program& program)
     : schedule_(schedule),
       policy_(policy),
+      buffers_(buffers),
       program_(program),
       style_(config.schedule.p2p),
       map_(config.schedule.comm_map) {
@@ -37,20 +38,28 @@ Tables::Tables(const RunConfig& config, const Schedule& schedule, const ModelSiz
   kernel_.assign(stages * 4, kNoRow);
   for (auto* rows : {&send_forward_, &recv_forward_, &send_backward_, &recv_backward_})
     rows->assign(stages, kNoRow);
-  for (int rank = 0; rank < schedule.ranks; ++rank) {
-    for (const int stage : schedule.stages_of_rank(rank)) {
-      kernels(stage);
-      endpoints(stage);
+  if (map_ == CommMap::kPair) register_peers();
+}
+
+void Tables::add_rank(int rank) {
+  for (const int stage : schedule_.stages_of_rank(rank)) {
+    kernels(stage);
+    endpoints(stage);
+  }
+}
+
+// A stream a peer. The streams stand before those of the collectives, so their number must be known first.
+void Tables::register_peers() {
+  std::size_t most = 0;
+  for (int rank = 0; rank < schedule_.ranks; ++rank) {
+    for (const int stage : schedule_.stages_of_rank(rank)) {
+      for (const int neighbour : {stage - 1, stage + 1}) {
+        if (remote(stage, neighbour)) stream_of(rank, rank_of(neighbour), 0);
+      }
     }
+    most = std::max(most, peers_[at(rank)].size());
   }
-  const std::size_t most = [this] {
-    std::size_t n = 0;
-    for (const auto& peers : peers_) n = std::max(n, peers.size());
-    return n;
-  }();
-  if (map_ == CommMap::kPair) {
-    for (std::size_t i = 0; i < most; ++i) program_.streams.push_back(fmt::format("pair.{}", i));
-  }
+  for (std::size_t i = 0; i < most; ++i) program_.streams.push_back(fmt::format("pair.{}", i));
 }
 
 unsigned Tables::kernel(KernelKind kind, int stage) const {
@@ -84,14 +93,14 @@ void Tables::slots(const ModelSizes& sizes) {
 void Tables::families(const RunConfig& config) {
   const RankGrid& grid = config.grid;
   const auto pipelines = grid.groups(axis_bit(Axis::kPp));
-  const bool world = map_ == CommMap::kMegatron && style_ != P2pStyle::kBatched && grid.pp() == 2;
+  on_world_ = map_ == CommMap::kMegatron && style_ != P2pStyle::kBatched && grid.pp() == 2;
   const auto stream = [this](const std::string& name) { program_.streams.push_back(name); };
   switch (map_) {
     case CommMap::kOne:
     case CommMap::kMegatron:
       program_.families.push_back(grouped("pp", pipelines));
       stream("pp");
-      if (world) {
+      if (on_world_) {
         program_.families.push_back(grouped("world", {whole_world(grid)}));
         stream("world");
       }
@@ -113,7 +122,7 @@ void Tables::families(const RunConfig& config) {
 // the world's.
 unsigned Tables::family_between(int sender, int /*receiver*/, bool forward) const {
   if (map_ == CommMap::kDirection) return forward ? 0 : 1;
-  if (map_ == CommMap::kMegatron && program_.families.size() > 1) return sender % 2 == 0 ? 0 : 1;
+  if (on_world_) return sender % 2 == 0 ? 0 : 1;
   return 0;
 }
 
@@ -152,13 +161,17 @@ void Tables::kernels(int stage) {
   if (stage > 0) input.push_back(row16(activation(stage)));
   std::vector<std::uint16_t> made;
   if (!last) made.push_back(row16(activation(stage + 1)));
+  std::vector<std::uint16_t> weights;
+  if (policy_.read_parameters) weights.push_back(buffers_->parameters(stage));
   if (policy_.forward_only) {
-    add(KernelKind::kForward, 'F', {}, input, made);
+    add(KernelKind::kForward, 'F', weights, input, made);
     return;
   }
   if (last && policy_.loss_slot) made.push_back(row16(loss_));
   made.push_back(row16(stash_[at(stage)]));
-  add(KernelKind::kForward, 'F', input, {}, made);
+  std::vector<std::uint16_t> read = input;
+  read.insert(read.end(), weights.begin(), weights.end());
+  add(KernelKind::kForward, 'F', read, {}, made);
 
   std::vector<std::uint16_t> kept = input;  // released by the last kernel that needs the forward's context
   kept.push_back(row16(stash_[at(stage)]));
@@ -171,13 +184,18 @@ void Tables::kernels(int stage) {
   if (stage > 0) outgoing.push_back(row16(gradient(stage)));
   std::vector<std::uint16_t> all = kept;
   all.insert(all.end(), incoming.begin(), incoming.end());
-  add(KernelKind::kBackward, 'B', {}, all, outgoing);
+  // Gradients of the weights are added in place.
+  std::vector<std::uint16_t> sums;
+  if (policy_.add_gradients) sums.push_back(buffers_->gradients(stage));
+  const auto with = [](std::vector<std::uint16_t> slots, const std::vector<std::uint16_t>& more) {
+    slots.insert(slots.end(), more.begin(), more.end());
+    return slots;
+  };
+  add(KernelKind::kBackward, 'B', with(weights, sums), all, with(outgoing, sums));
   if (policy_.split_backward) {
     // I leaves the incoming gradient to W, which needs it together with the stash.
-    std::vector<std::uint16_t> reads = kept;
-    reads.insert(reads.end(), incoming.begin(), incoming.end());
-    add(KernelKind::kInputGrad, 'I', reads, {}, outgoing);
-    add(KernelKind::kWeightGrad, 'W', {}, all, {});
+    add(KernelKind::kInputGrad, 'I', with(weights, all), {}, outgoing);
+    add(KernelKind::kWeightGrad, 'W', sums, all, sums);
   }
 }
 
@@ -199,7 +217,8 @@ unsigned Tables::endpoint(EndpointKind kind, SlotKind what, int stage, int peer,
   out.peer = peer;
   out.bytes = row.bytes;
   program_.endpoints.push_back(std::move(out));
-  stream_.push_back(stream_of(self, peer, family));
+  stream_.resize(program_.endpoints.size());  // rows between are other tables'
+  stream_.back() = stream_of(self, peer, family);
   return static_cast<unsigned>(program_.endpoints.size() - 1);
 }
 

@@ -1,6 +1,6 @@
 // The tables of a lowered Program: slots, kernels, communicator families, streams and endpoints of every
 // stage, laid out so that the rows of one rank stand side by side. Both emissions (Megatron's calls, listed
-// actions) and the optimizer's tail take their row numbers from here.
+// actions) take their row numbers from here.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,7 @@
 
 #include "engine/config/run_config.h"
 #include "engine/program/lower.h"
+#include "engine/program/model_buffers.h"
 #include "engine/program/program.h"
 #include "engine/schedule/schedule.h"
 
@@ -16,17 +17,23 @@ namespace plumbline::lowering {
 // How a call's outputs are let go, which decides what a backward has to release.
 struct Policy {
   bool forward_only = false;
-  bool split_backward = false;  // I and W kernels appear
-  bool free_items = true;       // Megatron: kFree after the send; else the send itself releases (free_after)
-  bool deallocate = true;       // Megatron's deallocate_outputs; false: the backward releases the output
-  bool loss_slot = false;       // the last stage's loss is a slot (Megatron frees it like any output)
-  bool free_loss = false;       // plain 1F1B deallocates it after the forward; else the backward releases it
+  bool split_backward = false;   // I and W kernels appear
+  bool free_items = true;        // Megatron: kFree after the send; else the send itself releases (free_after)
+  bool deallocate = true;        // Megatron's deallocate_outputs; false: the backward releases the output
+  bool loss_slot = false;        // the last stage's loss is a slot (Megatron frees it like any output)
+  bool free_loss = false;        // plain 1F1B deallocates it after the forward; else the backward releases it
+  bool add_gradients = false;    // backwards add to the stage's gradient buffer
+  bool read_parameters = false;  // computations read the stage's parameter buffer
 };
 
 class Tables {
  public:
+  // Slots, families and streams. `buffers` may be null; what is given outlives this.
   Tables(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes, const Policy& policy,
-         Program& program);
+         const ModelBuffers* buffers, Program& program);
+
+  // Adds one pipeline coordinate's kernels and endpoints; ranks come in order.
+  void add_rank(int rank);
 
   // Rows; stages count from 0. An endpoint exists only where the neighbour stage lives on another rank.
   unsigned kernel(KernelKind kind, int stage) const;
@@ -55,15 +62,18 @@ class Tables {
   void families(const RunConfig& config);
   void kernels(int stage);
   void endpoints(int stage);
+  void register_peers();
   unsigned endpoint(EndpointKind kind, SlotKind what, int stage, int peer, unsigned slot, bool free_after);
   unsigned family_between(int sender, int receiver, bool forward) const;
   unsigned stream_of(int rank, int peer, unsigned family);
 
   const Schedule& schedule_;
   Policy policy_;
+  const ModelBuffers* buffers_;
   Program& program_;
   P2pStyle style_;
   CommMap map_;
+  bool on_world_ = false;  // odd ranks send on the world's communicator
   std::vector<unsigned> activation_, gradient_, stash_;
   std::vector<unsigned> kernel_;  // [stage * 4 + kind]
   std::vector<unsigned> send_forward_, recv_forward_, send_backward_, recv_backward_;

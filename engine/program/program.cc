@@ -44,6 +44,7 @@ void hash_tables(Hasher& hasher, const Program& program) {
     hasher.u64(std::uint64_t{e.family} | std::uint64_t{e.slot} << 16);
     hasher.i64(e.peer);
     hasher.i64(e.bytes);
+    hasher.i64(e.offset);
   }
   hasher.u64(program.families.size());
   for (const CommFamily& family : program.families) {
@@ -76,6 +77,10 @@ std::string p2p_action_text(const Program& program, const Endpoint& endpoint, in
   const bool forward = slot.kind == SlotKind::kActivation;
   const int stage = (forward == send) ? slot.stage - 1 : slot.stage;
   return fmt::format("{}{}_{}{}", stage, send ? "SEND" : "RECV", forward ? 'F' : 'B', microbatch);
+}
+
+std::string part_text(const Endpoint& endpoint) {
+  return fmt::format(", bytes {} to {}", endpoint.offset, endpoint.offset + endpoint.bytes);
 }
 
 std::string microbatch_suffix(int microbatch) {
@@ -177,7 +182,9 @@ std::string describe_item(const Program& program, Rank rank, Item item) {
                            endpoint.kind == EndpointKind::kSend ? "to" : "from",
                            endpoint_peer(program.grid, endpoint, rank));
       }
-      return fmt::format("{} of {}{}", endpoint_kind_name(endpoint.kind), program.slots[endpoint.slot].name,
+      const SlotClass& slot = program.slots[endpoint.slot];
+      return fmt::format("{} of {}{}{}", endpoint_kind_name(endpoint.kind), slot.name,
+                         endpoint.bytes == slot.bytes ? std::string() : part_text(endpoint),
                          microbatch_suffix(microbatch));
     }
     case ItemOp::kWait:

@@ -38,8 +38,13 @@
 // Slots: a slot is (class, microbatch) on a rank, or (class, -1) for a class of step scope. It is written
 // once a step - by a kernel or a receive - read, and released by a kernel (reads-and-frees), an endpoint
 // (free_after) or kFree. A message carries the label (class, microbatch) of the slot it is sent from; NCCL
-// has no tags, so the label is how a swap is seen. Collectives work in place on their slot. Slots of step
-// scope with `persistent` are live for the whole run.
+// has no tags, so the label is how a swap is seen. Slots of step scope with `persistent` are live for the
+// whole run: they begin as zeros or as their worker fills them (runtime/worker.h), and one of the same name in
+// another Program of the run is the same memory.
+//
+// An endpoint moves `bytes` of its slot from `offset` on; buckets of a gradient buffer are such parts.
+// Collectives work in place. Of a reduce-scatter and an all-gather that part holds one equal share a member, in
+// member order: before an all-gather, and after a reduce-scatter, the own share is what counts.
 //
 // Memory is counted in host order: a receive allocates when posted, a kernel's outputs at launch; releases
 // take effect in host order, so the peak does not depend on the execution mode.
@@ -107,14 +112,17 @@ constexpr int item_stream(Item item) { return static_cast<int>(item_aux(item) & 
 constexpr int item_queue(Item item) { return static_cast<int>(item_aux(item) >> 8); }      // kOp with kHandle
 
 enum class SlotKind : std::uint8_t {
-  kActivation,  // the tensor that enters stage `stage`
-  kGradient,    // the loss's gradient with respect to that tensor
-  kStash,       // what a forward keeps for its backward
-  kMainGrads,   // the rank's gradients, one flat array
-  kTiedGrad,    // gradient of the embedding shared by the first and the last stage
-  kFoundInf,    // one float: not 0 when a gradient is not finite
-  kNormSums,    // one double a parameter of the whole model: its sum of squares
-  kOther,       // named by the program's author
+  kActivation,     // the tensor that enters stage `stage`
+  kGradient,       // the loss's gradient with respect to that tensor
+  kStash,          // what a forward keeps for its backward
+  kMainGrads,      // gradient buffer of stage `stage` (param_layout.h), persistent
+  kParameters,     // parameter buffer of stage `stage` in the model's precision, persistent
+  kTiedGrad,       // gradient of the embedding shared by the first and the last stage
+  kFoundInf,       // one float: not 0 when a gradient is not finite
+  kLocalFoundInf,  // the same of this rank alone
+  kNormSums,  // int64 words of the gradient's sum of squares (base/exact_sum.h); then the zeros, if counted
+  kSnapshot,  // optimizer state before a speculative step
+  kOther,     // named by the program's author
 };
 
 struct SlotClass {
@@ -132,14 +140,15 @@ enum class KernelKind : std::uint8_t {
   kBackward,
   kInputGrad,
   kWeightGrad,
-  kZeroGrad,       // begin of the step: gradients to zero
-  kCollectGrads,   // writes kMainGrads from the accumulated gradients
-  kCollectTied,    // copies the tied embedding's gradient out of kMainGrads into kTiedGrad
-  kMergeTied,      // puts the sum of both uses of the tied embedding back into kMainGrads
-  kUnscaleCheck,   // multiplies by 1/scale, writes kFoundInf
-  kNormSums,       // writes kNormSums
-  kOptimizerStep,  // clip, step, copy back; scaler growth
-  kSkipStep,       // scaler back-off, nothing else
+  kZeroGrad,         // begin of the step: gradients to zero
+  kCollectTied,      // copies the tied embedding's gradient out of kMainGrads into kTiedGrad
+  kMergeTied,        // puts the sum of both uses of the tied embedding back into kMainGrads
+  kUnscaleCheck,     // multiplies by 1/scale, writes kFoundInf
+  kNormSums,         // writes kNormSums
+  kOptimizerStep,    // clip, step, copy back; scaler growth
+  kSkipStep,         // scaler back-off, nothing else
+  kSpeculativeStep,  // steps without clipping unless the own gradients overflowed, after a snapshot
+  kValidateStep,     // keeps that step, takes it back, or does it again clipped; scaler
   kOther,
 };
 
@@ -182,6 +191,7 @@ struct Endpoint {
   std::uint16_t slot = 0;    // slot class sent from or received into
   std::int32_t peer = 0;
   Bytes bytes = 0;
+  Bytes offset = 0;  // in the slot
 };
 
 // Communicators that play one role. A rank is in at most one instance of a family, except in a family of

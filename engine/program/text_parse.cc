@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <map>
 #include <optional>
 
 #include <fmt/format.h>
@@ -8,46 +7,12 @@
 #include "engine/program/names.h"
 #include "engine/program/text.h"
 #include "engine/program/text_cursor.h"
+#include "engine/program/text_names.h"
 
 namespace plumbline {
 namespace {
 
 constexpr std::int64_t kMostRanks = 1 << 20;
-
-// Names of one table with their rows.
-class NameTable {
- public:
-  explicit NameTable(std::string kind) : kind_(std::move(kind)) {}
-
-  Status add(std::string_view name, const Where& where) {
-    if (name.empty()) return fail(ErrorCode::kParse, fmt::format("a {} without a name", kind_), where);
-    if (rows_.size() >= static_cast<std::size_t>(kMaxTableRows))
-      return fail(ErrorCode::kParse, fmt::format("more than {} {} rows", kMaxTableRows, kind_), where);
-    if (!rows_.emplace(name, static_cast<unsigned>(rows_.size())).second) {
-      return fail(ErrorCode::kParse,
-                  fmt::format("{} '{}' is defined twice; give it another name", kind_, name), where);
-    }
-    return {};
-  }
-
-  Result<unsigned> find(std::string_view name, const Where& where) const {
-    const auto found = rows_.find(name);
-    if (found != rows_.end()) return found->second;
-    std::vector<std::string> known;
-    for (const auto& [text, row] : rows_) {
-      if (known.size() < 2000) known.push_back(text);
-    }
-    const std::string near = nearest(name, known);
-    return fail(ErrorCode::kParse,
-                fmt::format("no {} is named '{}'{}", kind_, name,
-                            near.empty() ? "" : fmt::format("; did you mean '{}'?", near)),
-                where);
-  }
-
- private:
-  std::string kind_;
-  std::map<std::string, unsigned, std::less<>> rows_;
-};
 
 class Parser {
  public:
@@ -291,6 +256,8 @@ class Parser {
         PL_TRY(dtype(value, row.dtype));
       else if (key == "bytes")
         PL_TRY(small_number(value, key, std::int64_t{1} << 50, row.bytes));
+      else if (key == "offset")
+        PL_TRY(small_number(value, key, std::int64_t{1} << 50, row.offset));
       else if (key == "peer")
         PL_TRY(peer(value, row));
       else if (key == "reduce")

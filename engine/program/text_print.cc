@@ -70,6 +70,7 @@ class Printer {
       put(out_, "endpoint {} kind={} family={} slot={} dtype={} bytes={}", e.name,
           word(kEndpointKindNames, e.kind), program_.families[e.family].name, program_.slots[e.slot].name,
           dtype_name(e.dtype), e.bytes);
+      if (e.offset != 0) put(out_, " offset={}", e.offset);
       if (e.form != PeerForm::kNone) put(out_, " peer={}:{}", word(kPeerFormNames, e.form), e.peer);
       if (!is_p2p(e.kind)) put(out_, " reduce={}", word(kReduceOpNames, e.reduce));
       out_ += e.free_after ? " free-after\n" : "\n";

@@ -76,9 +76,20 @@ class Tracer {
     grouped_ = false;
   }
 
+  // Buckets of a chunk follow each other.
+  void collective(const SlotClass& slot) {
+    if (slot.kind != SlotKind::kMainGrads && slot.kind != SlotKind::kParameters) return;
+    close_call();
+    std::string text =
+        fmt::format("{}S{}", slot.kind == SlotKind::kMainGrads ? 'G' : 'P', slot.stage / ranks_);
+    if (text != last_sync_) put(text);
+    last_sync_ = std::move(text);
+  }
+
   void operation(Item item) {
     const Endpoint& endpoint = program_.endpoints[item_ref(item)];
     const SlotClass& slot = program_.slots[endpoint.slot];
+    if (!is_p2p(endpoint.kind)) return collective(slot);
     const bool forward = slot.kind == SlotKind::kActivation;
     const bool send = endpoint.kind == EndpointKind::kSend;
     const int microbatch = item_microbatch(item);
@@ -152,6 +163,7 @@ class Tracer {
   int ranks_;
   std::string out_;
   std::string call_;
+  std::string last_sync_;
   std::string operations_;
   bool grouped_ = false;
   bool done_ = false;

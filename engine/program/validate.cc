@@ -114,10 +114,13 @@ class Validator {
     PL_TRY(indices("endpoint " + endpoint.name, {endpoint.slot}));
     if (endpoint.family >= program_.families.size())
       return bad("endpoint " + endpoint.name + " names no communicator family");
-    if (endpoint.bytes < 0) return bad("endpoint " + endpoint.name + " has a negative size");
-    if (endpoint.bytes > program_.slots[endpoint.slot].bytes) {
-      return bad(fmt::format("endpoint {} moves {} bytes, its slot {} has {}", endpoint.name, endpoint.bytes,
-                             program_.slots[endpoint.slot].name, program_.slots[endpoint.slot].bytes));
+    const Bytes room = program_.slots[endpoint.slot].bytes;
+    if (endpoint.bytes < 0 || endpoint.offset < 0)
+      return bad("endpoint " + endpoint.name + " has a negative size or offset");
+    if (endpoint.bytes > room || endpoint.offset > room - endpoint.bytes) {
+      const std::string from = endpoint.offset > 0 ? fmt::format(" from byte {} on", endpoint.offset) : "";
+      return bad(fmt::format("endpoint {} moves {} bytes{}, its slot {} has {}", endpoint.name,
+                             endpoint.bytes, from, program_.slots[endpoint.slot].name, room));
     }
     const bool rooted = endpoint.kind == EndpointKind::kBroadcast || endpoint.kind == EndpointKind::kReduce;
     if ((is_p2p(endpoint.kind) || rooted) == (endpoint.form == PeerForm::kNone)) {

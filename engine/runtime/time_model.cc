@@ -32,6 +32,7 @@ Nanoseconds TimeModel::kernel(Rank rank, const Kernel& kernel) const {
       cost = of_stage(time_.weight_grad, kernel.stage);
       break;
     case KernelKind::kOptimizerStep:
+    case KernelKind::kSpeculativeStep:
       cost = time_.optimizer;
       break;
     default:

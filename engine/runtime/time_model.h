@@ -12,8 +12,8 @@ class TimeModel {
   TimeModel() = default;  // everything takes no time
   explicit TimeModel(const RunConfig& config);
 
-  // F, B, I, W by stage from [time]; the optimizer's kernels share its `optimizer` cost (kOptimizerStep takes
-  // it, the rest take nothing). Scaled by the rank's slowness.
+  // F, B, I, W by stage from [time]; the optimizer's kernels share its `optimizer` cost (kOptimizerStep and
+  // kSpeculativeStep take it, the rest take nothing). Scaled by the rank's slowness.
   Nanoseconds kernel(Rank rank, const Kernel& kernel) const;
   // From the moment both ends are active: latency + bytes / bandwidth.
   Nanoseconds message(Rank from, Rank to, Bytes bytes) const;

@@ -41,6 +41,9 @@ struct KernelCall {
 class Worker {
  public:
   virtual ~Worker() = default;
+  // Called once for each persistent slot of the rank, before the first step of a Program that uses it. The
+  // memory is zeroed and stays in place as long as the backend lives; a worker may fill it and keep views of it.
+  virtual Status bind(const SlotClass& /*slot*/, const SlotMemory& /*memory*/) { return {}; }
   virtual Status launch(const KernelCall& call, SlotStore& slots) = 0;
 };
 

@@ -3,14 +3,26 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "engine/model/precision.h"
-#include "engine/model/tensors.h"
-
 namespace plumbline {
 namespace {
 
-std::size_t size_of_stage(const std::vector<ParameterSlice>& slices) {
-  return slices.empty() ? 0 : slices.back().offset + slices.back().size;
+Bytes gradients_of(const std::vector<ParameterSlice>& slices) {
+  Bytes bytes = 0;
+  for (const ParameterSlice& slice : slices) bytes += 4 * slice.size;
+  return bytes;
+}
+
+// The lowering lays out buffers by the announced tensors, the worker by the stage's own.
+Status check_tensors(const std::vector<ParameterSlice>& slices, const std::vector<ParamSize>& announced,
+                     std::size_t stage) {
+  bool equal = slices.size() == announced.size();
+  for (std::size_t i = 0; equal && i < slices.size(); ++i)
+    equal = slices[i].size == announced[i].numel && slices[i].tied == announced[i].shared_embedding;
+  if (equal) return {};
+  return fail(
+      ErrorCode::kConfig,
+      fmt::format("the model's sizes() do not list the {} parameter tensors of stage {} in their order",
+                  slices.size(), stage));
 }
 
 Status check_sizes(const ModelTable& table, const ModelSizes& announced) {
@@ -20,11 +32,15 @@ Status check_sizes(const ModelTable& table, const ModelSizes& announced) {
                             announced.parameters, table.parameters));
   }
   for (std::size_t stage = 0; stage < table.stages.size(); ++stage) {
-    const Bytes bytes = static_cast<Bytes>(4 * size_of_stage(table.stages[stage]));
-    if (stage < announced.grads.size() && announced.grads[stage] == bytes) continue;
-    return fail(ErrorCode::kConfig,
-                fmt::format("the model's sizes() do not announce the {} bytes of gradients of stage {}",
-                            bytes, stage));
+    const Bytes bytes = gradients_of(table.stages[stage]);
+    if (stage >= announced.grads.size() || announced.grads[stage] != bytes) {
+      return fail(ErrorCode::kConfig,
+                  fmt::format("the model's sizes() do not announce the {} bytes of gradients of stage {}",
+                              bytes, stage));
+    }
+    if (stage >= announced.tensors.size())
+      return fail(ErrorCode::kConfig, fmt::format("the model's sizes() list no tensors of stage {}", stage));
+    PL_TRY(check_tensors(table.stages[stage], announced.tensors[stage], stage));
   }
   return {};
 }
@@ -33,14 +49,9 @@ Status check_sizes(const ModelTable& table, const ModelSizes& announced) {
 
 std::vector<ParameterSlice> ModelTable::slices(const std::vector<int>& held) const {
   std::vector<ParameterSlice> out;
-  std::size_t base = 0;
   for (const int stage : held) {
     const std::vector<ParameterSlice>& part = stages[static_cast<std::size_t>(stage)];
-    for (ParameterSlice slice : part) {
-      slice.offset += base;
-      out.push_back(std::move(slice));
-    }
-    base += size_of_stage(part);
+    out.insert(out.end(), part.begin(), part.end());
   }
   return out;
 }
@@ -52,7 +63,6 @@ Result<ModelTable> describe_model(const std::vector<Stage*>& stages, const Model
   const int last = static_cast<int>(stages.size()) - 1;
   for (int stage = 0; stage <= last; ++stage) {
     std::vector<ParameterSlice> slices;
-    std::size_t offset = 0;
     int index = 0;
     for (const StageParameter& parameter : stages[static_cast<std::size_t>(stage)]->parameters()) {
       ParameterSlice slice;
@@ -61,9 +71,7 @@ Result<ModelTable> describe_model(const std::vector<Stage*>& stages, const Model
       slice.index = index++;
       slice.tied = parameter.tied;
       slice.counted = !(parameter.tied && tied_global >= 0);
-      slice.decayed = parameter.value.dim() >= 2;
-      slice.offset = offset;
-      slice.size = static_cast<std::size_t>(parameter.value.numel());
+      slice.size = parameter.value.numel();
       slice.global = slice.counted ? table.parameters++ : tied_global;
       if (parameter.tied) {
         const bool placed = tied == 0 ? stage == 0 : stage == last;
@@ -73,7 +81,6 @@ Result<ModelTable> describe_model(const std::vector<Stage*>& stages, const Model
         tied_global = slice.global;
         ++tied;
       }
-      offset += slice.size;
       slices.push_back(std::move(slice));
     }
     table.stages.push_back(std::move(slices));
@@ -85,18 +92,6 @@ Result<ModelTable> describe_model(const std::vector<Stage*>& stages, const Model
   }
   PL_TRY(check_sizes(table, announced));
   return table;
-}
-
-std::vector<float> flat_values(const std::vector<ParameterSlice>& slices, const std::vector<Stage*>& stages) {
-  std::vector<float> values;
-  for (const ParameterSlice& slice : slices) {
-    const at::Tensor& tensor = stages[static_cast<std::size_t>(slice.stage)]
-                                   ->parameters()[static_cast<std::size_t>(slice.index)]
-                                   .value;
-    values.resize(slice.offset + slice.size);
-    widen(tensor.data_ptr(), dtype_of(tensor.scalar_type()), values.data() + slice.offset, slice.size);
-  }
-  return values;
 }
 
 }  // namespace plumbline

@@ -1,16 +1,14 @@
 #include "engine/train/reference.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "engine/base/hash.h"
-#include "engine/model/precision.h"
-#include "engine/model/tensors.h"
-#include "engine/optim/adamw.h"
-#include "engine/train/digests.h"
+#include "engine/base/assert.h"
+#include "engine/optim/tensor_ops.h"
 
 namespace plumbline {
 namespace {
@@ -34,51 +32,51 @@ std::vector<std::vector<int>> backward_order_of(const Schedule& schedule) {
 Result<SequentialReference> SequentialReference::create(const RunConfig& config, const ModelFamily& family,
                                                         const BatchSource& batches,
                                                         std::vector<std::vector<int>> order) {
-  std::vector<std::unique_ptr<Stage>> stages;
-  std::vector<Stage*> pointers;
+  SequentialReference out;
+  out.config_ = &config;
+  out.batches_ = &batches;
+  out.order_ = std::move(order);
+  RankModel::Parts parts;
   for (const int stage : all_stages(config)) {
-    stages.push_back(family.make_stage({stage, config.stages(), &config}));
-    pointers.push_back(stages.back().get());
+    out.stages_.push_back(family.make_stage({stage, config.stages(), &config}));
+    parts.stages.push_back(out.stages_.back().get());
   }
-  Result<ModelTable> table = describe_model(pointers, family.sizes(config));
+  const Result<ModelTable> table = describe_model(parts.stages, family.sizes(config));
   if (!table) return tl::unexpected(table.error());
-  std::vector<ParameterSlice> slices = table->slices(all_stages(config));
-  std::vector<float> initial = flat_values(slices, pointers);
-  Result<RankOptimizer> optimizer = RankOptimizer::create(config, std::move(slices), std::move(initial));
-  if (!optimizer) return tl::unexpected(optimizer.error());
-  return SequentialReference(config, batches, std::move(order), std::move(stages), std::move(*table),
-                             std::move(*optimizer));
-}
-
-SequentialReference::SequentialReference(const RunConfig& config, const BatchSource& batches,
-                                         std::vector<std::vector<int>> order,
-                                         std::vector<std::unique_ptr<Stage>> stages, ModelTable table,
-                                         RankOptimizer optimizer)
-    : config_(&config),
-      batches_(&batches),
-      order_(std::move(order)),
-      stages_(std::move(stages)),
-      table_(std::move(table)),
-      optimizer_(std::move(optimizer)),
-      gradients_(optimizer_.size(), 0.0f) {}
-
-SequentialReference::Step SequentialReference::step(std::int64_t consumed, bool overflow) {
-  Step out;
-  out.scale = optimizer_.scaler().scale();
-  const double share = static_cast<double>(config_->schedule.microbatches) * config_->parallel.dp;
-  const float factor = static_cast<float>(static_cast<double>(out.scale) / share);
-  for (int replica = 0; replica < config_->parallel.dp; ++replica) {
-    const std::vector<float> one = replica_gradients(consumed, replica, factor, out.loss);
-    for (std::size_t i = 0; i < one.size(); ++i)
-      gradients_[i] = replica == 0 ? one[i] : gradients_[i] + one[i];
-  }
-  out.loss /= config_->parallel.dp;
-  update(out, overflow);
+  out.parameters_ = table->parameters;
+  parts.config = &config;
+  parts.slices = table->slices(all_stages(config));
+  parts.alone = true;
+  Result<std::unique_ptr<RankModel>> model = RankModel::create(std::move(parts));
+  if (!model) return tl::unexpected(model.error());
+  out.model_ = std::move(*model);
   return out;
 }
 
-std::vector<float> SequentialReference::replica_gradients(std::int64_t consumed, int replica, float factor,
-                                                          double& loss) {
+SequentialReference::Step SequentialReference::step(std::int64_t consumed, bool overflow) {
+  Step out;
+  out.scale = model_->scale();
+  const double share = static_cast<double>(config_->schedule.microbatches) * config_->parallel.dp;
+  const float factor = static_cast<float>(static_cast<double>(out.scale) / share);
+  Sums gradients;
+  for (int replica = 0; replica < config_->parallel.dp; ++replica) {
+    Sums one = replica_gradients(consumed, replica, factor, out.loss);
+    if (replica == 0) {
+      gradients = std::move(one);
+      continue;
+    }
+    for (std::size_t s = 0; s < one.size(); ++s) {
+      for (std::size_t i = 0; i < one[s].size(); ++i) gradients[s][i] += one[s][i];
+    }
+  }
+  out.loss /= config_->parallel.dp;
+  add_tied_uses(gradients);
+  update(out, gradients, overflow);
+  return out;
+}
+
+SequentialReference::Sums SequentialReference::replica_gradients(std::int64_t consumed, int replica,
+                                                                 float factor, double& loss) {
   const std::size_t count = stages_.size();
   const std::size_t microbatches = static_cast<std::size_t>(config_->schedule.microbatches);
   std::vector<std::vector<at::Tensor>> inputs(count, std::vector<at::Tensor>(microbatches));
@@ -93,7 +91,9 @@ std::vector<float> SequentialReference::replica_gradients(std::int64_t consumed,
     total += static_cast<double>(outputs[count - 1][m].item<float>());
   }
   loss += total / static_cast<double>(microbatches);
-  std::vector<float> sums(gradients_.size(), 0.0f);
+  Sums sums;
+  for (const ParameterSlice& slice : model_->slices())
+    sums.emplace_back(static_cast<std::size_t>(slice.size), 0.0f);
   for (std::size_t s = count; s-- > 0;) {
     for (const int m : order_[s]) {
       const std::size_t at = static_cast<std::size_t>(m);
@@ -106,74 +106,51 @@ std::vector<float> SequentialReference::replica_gradients(std::int64_t consumed,
   return sums;
 }
 
-void SequentialReference::add_leaves(int stage, std::vector<float>& sums) {
-  for (const ParameterSlice& slice : optimizer_.slices()) {
+void SequentialReference::add_leaves(int stage, Sums& sums) {
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    const ParameterSlice& slice = model_->slices()[s];
     if (slice.stage != stage) continue;
-    at::Tensor& value =
-        stages_[static_cast<std::size_t>(stage)]->parameters()[static_cast<std::size_t>(slice.index)].value;
+    at::Tensor& value = model_->parameter(s).value;
     if (!value.grad().defined()) continue;
     const at::Tensor wide = value.grad().to(at::kFloat).contiguous();
-    for (std::size_t i = 0; i < slice.size; ++i) sums[slice.offset + i] += wide.data_ptr<float>()[i];
+    for (std::size_t i = 0; i < sums[s].size(); ++i) sums[s][i] += wide.data_ptr<float>()[i];
     value.mutable_grad().reset();
   }
 }
 
-void SequentialReference::update(Step& step, bool overflow) {
-  const ParameterSlice* first = nullptr;
-  const ParameterSlice* last = nullptr;
-  for (const ParameterSlice& slice : optimizer_.slices()) {
-    if (slice.tied) (slice.counted ? first : last) = &slice;
-  }
-  for (std::size_t i = 0; first != nullptr && i < first->size; ++i) {
-    const float sum = gradients_[first->offset + i] + gradients_[last->offset + i];
-    gradients_[first->offset + i] = gradients_[last->offset + i] = sum;
-  }
-  if (optimizer_.scaler().checks())
-    step.found_inf = !scale_and_check(gradients_, optimizer_.scaler().inverse()) || overflow;
-  step.lr = optimizer_.lr();
-  if (step.found_inf) return optimizer_.skip();
-  std::vector<double> sums(static_cast<std::size_t>(table_.parameters), 0.0);
-  optimizer_.norm_sums(gradients_, sums);
-  step.norm = optimizer_.step(gradients_, sums).norm;
-  for (const ParameterSlice& slice : optimizer_.slices()) {
-    const at::Tensor& value = stages_[static_cast<std::size_t>(slice.stage)]
-                                  ->parameters()[static_cast<std::size_t>(slice.index)]
-                                  .value;
-    narrow(optimizer_.main().data() + slice.offset, dtype_of(value.scalar_type()), value.data_ptr(),
-           slice.size);
-  }
+void SequentialReference::add_tied_uses(Sums& sums) const {
+  const std::vector<std::size_t> tied = model_->tied_slices();
+  if (tied.empty()) return;
+  std::vector<float>& first = sums[tied.front()];
+  std::vector<float>& last = sums[tied.back()];
+  for (std::size_t i = 0; i < first.size(); ++i) first[i] = last[i] = first[i] + last[i];
 }
 
-std::span<const float> SequentialReference::gradients(int stage) const {
-  std::size_t begin = 0, end = 0;
-  for (const ParameterSlice& slice : optimizer_.slices()) {
-    if (slice.stage < stage) begin = slice.offset + slice.size;
-    if (slice.stage <= stage) end = slice.offset + slice.size;
+void SequentialReference::update(Step& step, const Sums& gradients, bool overflow) {
+  ChainedOptimizer& optimizer = model_->optimizer();
+  model_->zero_gradients();
+  for (std::size_t s = 0; s < gradients.size(); ++s) {
+    at::Tensor& sums = model_->parameter(s).main_grad;
+    std::copy(gradients[s].begin(), gradients[s].end(), sums.data_ptr<float>());
   }
-  return std::span<const float>(gradients_).subspan(begin, end - begin);
+  optimizer.copy_model_grads_to_main_grads();
+  if (optimizer.scaler() != nullptr) step.found_inf = optimizer.unscale_local().value() || overflow;
+  step.lr = model_->lr();
+  optimizer.update_scaler(step.found_inf);
+  if (step.found_inf) return;
+  step.norm = norm_of(optimizer.norm_local());
+  if (config_->optimizer.log_num_zeros) step.zeros = optimizer.count_zeros_local();
+  const Status updated = optimizer.finish_step(step.norm);
+  PL_ASSERT_MSG(updated.has_value(), updated ? "" : updated.error().text());
+  model_->scheduler().step(samples_per_step(*config_));
 }
 
-std::uint64_t SequentialReference::params_digest() const {
-  ModelDigest digest(table_.parameters);
-  for (const ParameterSlice& slice : optimizer_.slices()) {
-    if (!slice.counted) continue;
-    const at::Tensor& value = stages_[static_cast<std::size_t>(slice.stage)]
-                                  ->parameters()[static_cast<std::size_t>(slice.index)]
-                                  .value;
-    Hasher hasher;
-    hasher.text(slice.name);
-    hasher.bytes(value.data_ptr(), value.nbytes());
-    digest.set(slice.global, hasher.digest());
-  }
-  return digest.value();
-}
-
-std::uint64_t SequentialReference::optimizer_digest() const {
-  ModelDigest digest(table_.parameters);
-  for (const ParameterSlice& slice : optimizer_.slices()) {
-    if (slice.counted) digest.set(slice.global, optimizer_.state_digest(slice));
-  }
-  return digest.value();
+ModelDigests SequentialReference::digests() const {
+  std::vector<RankModel::OwnPart> parts = model_->own_parts();
+  parts.erase(std::remove_if(parts.begin(), parts.end(),
+                             [](const RankModel::OwnPart& part) { return !part.slice->counted; }),
+              parts.end());
+  return digest_of_model(std::move(parts), parameters_);
 }
 
 }  // namespace plumbline

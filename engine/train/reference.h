@@ -10,11 +10,12 @@
 //   4. The two uses of a tied embedding are two leaves; both become first + last.
 //   5. Gradients are multiplied by float(1 / scale); when one was not finite, the step is skipped and the
 //      scale backs off.
-//   6. Norm: a double sum of squares a parameter, in element order; the sums added in parameter order, the
-//      tied one once.
-//   7. Clipping, AdamW and the copy to the model's precision, element by element (optim/adamw.h).
+//   6. Norm: the exact sum of squares of all parameters, the tied one once (base/exact_sum.h).
+//   7. Clipping, update and the copy to the model's precision by the replicated optimizer over all stages
+//      (Megatron's fp32 or fp16 optimizer, engine/optim): no shards, no speculation, no reductions. States narrower
+//      than fp32 have no replicated form; they use the distributed optimizer with one shard.
 //
-// Used by tests; plain on purpose, it shares nothing with the worker but the arithmetic of single elements.
+// Used by tests; plain on purpose.
 #pragma once
 
 #include <memory>
@@ -22,10 +23,10 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/optim/rank_optimizer.h"
 #include "engine/schedule/schedule.h"
 #include "engine/train/batches.h"
 #include "engine/train/model_table.h"
+#include "engine/train/rank_model.h"
 
 namespace plumbline {
 
@@ -36,11 +37,12 @@ class SequentialReference {
     bool found_inf = false;
     float scale = 1.0f;
     double norm = -1.0;
+    std::int64_t zeros = -1;
     double lr = 0.0;
   };
 
-  // `config` and `batches` outlive it. `backward_order[s]` are the microbatches of stage s as its backwards
-  // come.
+  // `config` and `batches` outlive it; steps have config.schedule.microbatches. `backward_order[s]` are the
+  // microbatches of stage s as its backwards come.
   static Result<SequentialReference> create(const RunConfig& config, const ModelFamily& family,
                                             const BatchSource& batches,
                                             std::vector<std::vector<int>> backward_order);
@@ -48,30 +50,27 @@ class SequentialReference {
   // `overflow`: as if some gradient of the step had not been finite.
   Step step(std::int64_t consumed, bool overflow = false);
 
-  // Of the last step: reduced, unscaled, not clipped.
-  std::span<const float> gradients(int stage) const;
-  const ModelTable& table() const { return table_; }
-  const RankOptimizer& optimizer() const {
-    return optimizer_;
-  }  // all parameters of the model as one flat array
-  std::uint64_t params_digest() const;
-  std::uint64_t optimizer_digest() const;
+  // Of all parameters, whole; gradients are the last step's: reduced, unscaled, not clipped.
+  const RankModel& model() const { return *model_; }
+  std::uint64_t params_digest() const { return digests().parameters; }
+  std::uint64_t optimizer_digest() const { return digests().optimizer; }
 
  private:
-  SequentialReference(const RunConfig& config, const BatchSource& batches,
-                      std::vector<std::vector<int>> order, std::vector<std::unique_ptr<Stage>> stages,
-                      ModelTable table, RankOptimizer optimizer);
-  std::vector<float> replica_gradients(std::int64_t consumed, int replica, float factor, double& loss);
-  void add_leaves(int stage, std::vector<float>& sums);
-  void update(Step& step, bool overflow);
+  using Sums = std::vector<std::vector<float>>;  // by slice
 
-  const RunConfig* config_;
-  const BatchSource* batches_;
+  SequentialReference() = default;
+  Sums replica_gradients(std::int64_t consumed, int replica, float factor, double& loss);
+  void add_leaves(int stage, Sums& sums);
+  void add_tied_uses(Sums& sums) const;
+  void update(Step& step, const Sums& gradients, bool overflow);
+  ModelDigests digests() const;
+
+  const RunConfig* config_ = nullptr;
+  const BatchSource* batches_ = nullptr;
   std::vector<std::vector<int>> order_;
   std::vector<std::unique_ptr<Stage>> stages_;
-  ModelTable table_;
-  RankOptimizer optimizer_;
-  std::vector<float> gradients_;
+  int parameters_ = 0;
+  std::unique_ptr<RankModel> model_;
 };
 
 // The microbatches of every stage in the order of its B actions.

@@ -2,15 +2,17 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <optional>
 #include <utility>
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
-#include "engine/base/assert.h"
+#include "engine/base/hash.h"
 #include "engine/config/explain.h"
 #include "engine/model/precision.h"
-#include "engine/program/lower.h"
-#include "engine/train/digests.h"
+#include "engine/program/run_plan.h"
 #include "engine/train/model_table.h"
 
 namespace plumbline {
@@ -20,13 +22,15 @@ struct Trainer::Impl {
   Options options;
   Text text;
   std::unique_ptr<BatchSource> batches;
-  Program train_program, evaluation_program;
-  LinkedProgram train_linked, evaluation_linked;
+  RunPlan plan;
+  std::vector<LinkedProgram> train_linked;  // by plan.train
+  std::optional<LinkedProgram> evaluation_linked, sync_linked;
   std::vector<std::unique_ptr<StageWorker>> owned;
   std::vector<std::unique_ptr<Worker>> wrappers;
   std::vector<StageWorker*> workers;
   int parameters = 0;
   std::unique_ptr<StepDriver> driver;
+  const LinkedProgram* current = nullptr;  // the driver's
   RunRecord record;
   std::int64_t consumed = 0;
   int iteration = 0;
@@ -34,15 +38,21 @@ struct Trainer::Impl {
   TrainOutcome outcome;
 
   bool toy() const { return config.model.name == "toy"; }
+  void use(const LinkedProgram& linked) {
+    if (current != &linked) driver->set_program(linked);
+    current = &linked;
+  }
   Status make_batches();
   Status make_programs(const ModelSizes& sizes);
   Status make_workers(const ModelFamily& family);
-  void check_toy(const StageWorker& worker, std::span<const float> gradients);
+  Result<std::vector<GroupKey>> group_keys_of_model(const ModelFamily& family, const ModelTable& table) const;
+  void check_toy(const StageWorker& worker);
   Result<bool> step(const StepInput& input);
   StepRow row_of(const StepInput& input, const SimStep& step) const;
   double loss_of_step() const;
-  Status check_replicas() const;
+  Status check_replicas(bool parameters_are_whole) const;
   void digest(StepRow& row) const;
+  Result<bool> sync_parameters();
   void stop(const SimStep& step);
   Result<bool> train();
   Result<bool> evaluate();
@@ -88,31 +98,54 @@ Status Trainer::Impl::make_programs(const ModelSizes& sizes) {
   if (!schedule) return tl::unexpected(schedule.error());
   if (schedule->forward_only)
     return fail(ErrorCode::kConfig, "schedule: forward-only has nothing to train; choose another one");
-  Result<Program> train = lower(config, *schedule, sizes);
-  if (!train) return tl::unexpected(train.error());
-  train_program = std::move(*train);
-  Result<LinkedProgram> linked = link_program(train_program);
-  if (!linked) return tl::unexpected(linked.error());
-  train_linked = std::move(*linked);
-  if (config.train.eval_iterations == 0) return {};
-
-  const Result<Schedule> forward = evaluation_schedule_of(config);
-  if (!forward) return tl::unexpected(forward.error());
-  LowerOptions lowering;
-  lowering.tail = StepTail::kSchedule;
-  Result<Program> evaluation = lower(config, *forward, sizes, lowering);
-  if (!evaluation) return tl::unexpected(evaluation.error());
-  evaluation_program = std::move(*evaluation);
-  linked = link_program(evaluation_program);
-  if (!linked) return tl::unexpected(linked.error());
-  evaluation_linked = std::move(*linked);
+  RunPlanOptions wanted;
+  wanted.evaluation = config.train.eval_iterations > 0;
+  Result<RunPlan> made = plan_run(config, sizes, wanted);
+  if (!made) return tl::unexpected(made.error());
+  plan = std::move(*made);
+  if (toy() && plan.train.size() > 1) {
+    return fail(ErrorCode::kConfig,
+                "model.name=toy has one parameter element a microbatch; give it a constant batch size");
+  }
+  const auto link = [](const Program& program) { return link_program(program); };
+  for (const Program& program : plan.train) {
+    Result<LinkedProgram> linked = link(program);
+    if (!linked) return tl::unexpected(linked.error());
+    train_linked.push_back(std::move(*linked));
+  }
+  for (const auto& [program, linked] :
+       {std::pair{&plan.evaluation, &evaluation_linked}, std::pair{&plan.param_sync, &sync_linked}}) {
+    if (!*program) continue;
+    Result<LinkedProgram> made_link = link(**program);
+    if (!made_link) return tl::unexpected(made_link.error());
+    *linked = std::move(*made_link);
+  }
   return {};
+}
+
+// What the parameter groups of the whole model are told apart by.
+Result<std::vector<GroupKey>> Trainer::Impl::group_keys_of_model(const ModelFamily& family,
+                                                                 const ModelTable& table) const {
+  std::vector<ParameterPtr> all;
+  for (std::size_t stage = 0; stage < table.stages.size(); ++stage) {
+    const std::unique_ptr<Stage> made =
+        family.make_stage({static_cast<int>(stage), static_cast<int>(table.stages.size()), &config});
+    for (const StageParameter& given : made->parameters()) {
+      auto parameter = std::make_shared<Parameter>();
+      parameter->name = given.name;
+      parameter->value = given.value;
+      parameter->embedding_or_output = given.tied || given.embedding_or_output;
+      all.push_back(std::move(parameter));
+    }
+  }
+  return group_keys({all}, config.optimizer, {});
 }
 
 Status Trainer::Impl::make_workers(const ModelFamily& family) {
   const ModelSizes sizes = family.sizes(config);
   const std::size_t stages = static_cast<std::size_t>(config.stages());
   ModelTable table;
+  std::vector<GroupKey> keys;
   for (int replica = 0; replica < config.parallel.dp; ++replica) {
     std::vector<std::unique_ptr<Stage>> made;
     std::vector<Stage*> pointers;
@@ -126,12 +159,15 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
       table = std::move(*described);
       parameters = table.parameters;
       owned.resize(static_cast<std::size_t>(config.grid.world()));
+      Result<std::vector<GroupKey>> found = group_keys_of_model(family, table);
+      if (!found) return tl::unexpected(found.error());
+      keys = std::move(*found);
     }
     for (Rank rank = 0; rank < config.grid.world(); ++rank) {
       if (config.grid.coordinate(rank, Axis::kDp) != replica) continue;
-      StageWorker::Parts parts{&config, batches.get(), rank, {}, {}};
+      StageWorker::Parts parts{&config, batches.get(), rank, {}, {}, keys};
       parts.stages.resize(stages);
-      const std::vector<int> held = stages_held(train_program, rank);
+      const std::vector<int> held = stages_held(plan.main(), rank);
       for (const int stage : held)
         parts.stages[static_cast<std::size_t>(stage)] = std::move(made[static_cast<std::size_t>(stage)]);
       parts.slices = table.slices(held);
@@ -142,14 +178,12 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
   }
   for (const std::unique_ptr<StageWorker>& worker : owned) {
     workers.push_back(worker.get());
-    if (toy())
-      worker->observe_gradients(
-          [this](const StageWorker& by, std::span<const float> values) { check_toy(by, values); });
+    if (toy()) worker->observe_gradients([this](const StageWorker& by) { check_toy(by); });
   }
   return {};
 }
 
-void Trainer::Impl::check_toy(const StageWorker& worker, std::span<const float> gradients) {
+void Trainer::Impl::check_toy(const StageWorker& worker) {
   ToyStep step;
   step.dtype = dtype_of(config.train.precision);
   step.microbatches = config.schedule.microbatches;
@@ -157,10 +191,12 @@ void Trainer::Impl::check_toy(const StageWorker& worker, std::span<const float> 
   step.step = consumed / samples_per_step(config);
   const float scale = worker.result().scale;
   step.factor = static_cast<float>(static_cast<double>(scale) / step.entries());
-  step.inverse = worker.optimizer().scaler().checks() ? worker.optimizer().scaler().inverse() : 1.0f;
-  for (const ParameterSlice& slice : worker.optimizer().slices()) {
+  step.inverse = worker.model().scaler() != nullptr ? worker.model().scaler()->inverse() : 1.0f;
+  for (const RankModel::OwnPart& part : worker.model().own_parts()) {
+    const at::Tensor dense = part.gradient.contiguous();
+    const std::span<const float> values(dense.data_ptr<float>(), static_cast<std::size_t>(dense.numel()));
     auto found =
-        check_toy_gradient(step, worker.rank(), slice.stage, gradients.subspan(slice.offset, slice.size));
+        check_toy_gradient(step, worker.rank(), part.slice->stage, values, static_cast<int>(part.begin));
     std::move(found.begin(), found.end(), std::back_inserter(outcome.toy));
   }
 }
@@ -188,7 +224,7 @@ StepRow Trainer::Impl::row_of(const StepInput& input, const SimStep& step) const
   row.skipped = result.skipped;
   row.loss = loss_of_step();
   row.scale = static_cast<double>(result.scale);
-  row.scale_after = static_cast<double>(workers.front()->optimizer().scaler().scale());
+  row.scale_after = static_cast<double>(workers.front()->model().scale());
   row.grad_norm = result.norm;
   row.lr = input.evaluation ? 0.0 : result.lr;
   row.consumed_samples = consumed;
@@ -197,44 +233,50 @@ StepRow Trainer::Impl::row_of(const StepInput& input, const SimStep& step) const
   return row;
 }
 
+// Replicas are equal (check_replicas), so that one of each part will do.
 void Trainer::Impl::digest(StepRow& row) const {
-  ModelDigest params(parameters), state(parameters);
+  std::vector<RankModel::OwnPart> parts;
   for (const StageWorker* worker : workers) {
-    if (config.grid.coordinate(worker->rank(), Axis::kDp) != 0) continue;
-    for (const ParameterSlice& slice : worker->optimizer().slices()) {
-      if (!slice.counted) continue;
-      params.set(slice.global, worker->parameter_digest(slice));
-      state.set(slice.global, worker->optimizer().state_digest(slice));
+    if (!config.optimizer.distributed && config.grid.coordinate(worker->rank(), Axis::kDp) != 0) continue;
+    for (RankModel::OwnPart& part : worker->model().own_parts()) {
+      if (part.slice->counted) parts.push_back(std::move(part));
     }
   }
-  row.params_digest = params.value();
-  row.optimizer_digest = state.value();
+  const ModelDigests digests = digest_of_model(std::move(parts), parameters);
+  row.params_digest = digests.parameters;
+  row.optimizer_digest = digests.optimizer;
 }
 
-Status Trainer::Impl::check_replicas() const {
-  struct Seen {
-    Rank rank = -1;
-    std::uint64_t parameter = 0, state = 0;
+// What several ranks hold must be equal on all of them: scalers, whole parameters (once they are gathered), and
+// optimizer states - of all replicas, or with the distributed optimizer of both uses of the tied embedding.
+Status Trainer::Impl::check_replicas(bool parameters_are_whole) const {
+  std::map<int, std::pair<Rank, std::uint64_t>> values;                           // by parameter
+  std::map<std::pair<int, std::int64_t>, std::pair<Rank, std::uint64_t>> states;  // by parameter and begin
+  const auto differs = [&](const char* what, const ParameterSlice& slice, Rank a, Rank b) {
+    return fail(ErrorCode::kState, fmt::format("{} of {} differs between ranks {} and {} after iteration {}",
+                                               what, slice.name, a, b, iteration));
   };
-  std::vector<Seen> seen(static_cast<std::size_t>(parameters));
   for (const StageWorker* worker : workers) {
-    if (worker->optimizer().scaler() != workers.front()->optimizer().scaler()) {
+    const RankModel& model = worker->model();
+    const LossScaler* first = workers.front()->model().scaler();
+    if (first != nullptr && (model.scaler() == nullptr || !(*model.scaler() == *first))) {
       return fail(ErrorCode::kState,
                   fmt::format("the loss scalers of ranks 0 and {} differ after iteration {}", worker->rank(),
                               iteration));
     }
-    for (const ParameterSlice& slice : worker->optimizer().slices()) {
-      const Seen now{worker->rank(), worker->parameter_digest(slice),
-                     worker->optimizer().state_digest(slice)};
-      Seen& before = seen[static_cast<std::size_t>(slice.global)];
-      if (before.rank < 0) {
-        before = now;
-      } else if (before.parameter != now.parameter || before.state != now.state) {
-        return fail(ErrorCode::kState,
-                    fmt::format("{} of {} differs between ranks {} and {} after iteration {}",
-                                before.parameter != now.parameter ? "the value" : "the optimizer state",
-                                slice.name, before.rank, now.rank, iteration));
-      }
+    for (const RankModel::OwnPart& part : model.own_parts()) {
+      const std::uint64_t digest = state_digest(part);
+      const auto [seen, fresh] =
+          states.try_emplace({part.slice->global, part.begin}, std::pair{worker->rank(), digest});
+      if (!fresh && seen->second.second != digest)
+        return differs("the optimizer state", *part.slice, seen->second.first, worker->rank());
+    }
+    for (const ParameterSlice& slice : model.slices()) {
+      if (!parameters_are_whole) break;
+      const std::uint64_t digest = model.parameter_digest(slice);
+      const auto [seen, fresh] = values.try_emplace(slice.global, std::pair{worker->rank(), digest});
+      if (!fresh && seen->second.second != digest)
+        return differs("the value", slice, seen->second.first, worker->rank());
     }
   }
   return {};
@@ -245,7 +287,7 @@ void Trainer::Impl::stop(const SimStep& step) {
   outcome.findings = step.findings;
   outcome.exit_code = exit_code_of(step);
   Verdict verdict;
-  verdict.program = train_program.name;
+  verdict.program = plan.main().name;
   verdict.modes.push_back({driver->mode(), step.completed, step.findings, step.end});
   record.verdict_json = verdict_json(verdict);
 }
@@ -257,12 +299,12 @@ Result<bool> Trainer::Impl::step(const StepInput& input) {
   if (!done) return tl::unexpected(done.error());
   if (!done->completed || !done->findings.empty()) stop(*done);
   if (!done->completed) return false;
-  if (!input.evaluation) consumed += samples_per_step(config);
+  if (!input.evaluation) consumed += input.samples;
   StepRow row = row_of(input, *done);
-  if (!input.evaluation) {
-    if (done->findings.empty()) PL_TRY(check_replicas());
-    digest(row);
-  }
+  // An evaluation begins with the gathers that were still open.
+  if (done->findings.empty())
+    PL_TRY(check_replicas(input.evaluation || !config.optimizer.overlap_param_gather));
+  if (!input.evaluation) digest(row);
   record.steps.push_back(row);
   ++steps;
   if (options.on_step) PL_TRY(options.on_step(record));
@@ -271,16 +313,19 @@ Result<bool> Trainer::Impl::step(const StepInput& input) {
 }
 
 Result<bool> Trainer::Impl::train() {
+  const RunPlan::Stretch& stretch = plan.stretch_of(iteration);
+  use(train_linked[stretch.program]);
   ++iteration;
   StepInput input;
   input.iteration = iteration;
   input.consumed = consumed;
+  input.samples = stretch.batch.running;
   return step(input);
 }
 
 Result<bool> Trainer::Impl::evaluate() {
   if (config.train.eval_iterations == 0) return true;
-  driver->set_program(evaluation_linked);
+  use(*evaluation_linked);
   double total = 0.0;
   for (int i = 0; i < config.train.eval_iterations; ++i) {
     StepInput input;
@@ -293,7 +338,21 @@ Result<bool> Trainer::Impl::evaluate() {
     total += record.steps.back().loss;
   }
   outcome.validation_loss = total / config.train.eval_iterations;
-  driver->set_program(train_linked);
+  return true;
+}
+
+// The gathers that the last step left to the next one; no step of the record.
+Result<bool> Trainer::Impl::sync_parameters() {
+  if (!sync_linked) return true;
+  use(*sync_linked);
+  RunRecord scratch = record_for(*plan.param_sync);
+  const Result<SimStep> done = driver->run_step(steps, scratch);
+  if (!done) return tl::unexpected(done.error());
+  if (!done->completed || !done->findings.empty()) {
+    stop(*done);
+    return false;
+  }
+  PL_TRY(check_replicas(true));
   return true;
 }
 
@@ -316,11 +375,14 @@ Result<std::unique_ptr<Trainer>> Trainer::create(RunConfig config, Options optio
     impl->wrappers.push_back(impl->options.wrap(*impl->workers[i]));
     run_by_driver[i] = impl->wrappers.back().get();
   }
-  impl->driver = impl->options.driver(impl->config, impl->train_linked, std::move(run_by_driver));
-  impl->record = record_for(impl->train_program);
-  label_base(impl->record, impl->evaluation_program);  // before a writer puts the header down
+  const RunPlan& plan = impl->plan;
+  impl->driver =
+      impl->options.driver(impl->config, impl->train_linked[plan.main_program], std::move(run_by_driver));
+  impl->record = record_for(plan.main());
+  for (const Program* program : plan.programs())
+    label_base(impl->record, *program);  // before a writer's header
   impl->record.backend = impl->driver->name();
-  impl->record.schedule = impl->train_program.name;
+  impl->record.schedule = plan.main().name;
   impl->record.config = config_toml(impl->config);
   impl->record.seed = impl->config.train.seed;
   if (!impl->toy()) impl->record.data_digest = hex64(impl->text.digest);
@@ -335,6 +397,7 @@ Result<TrainOutcome> Trainer::run() {
     const bool due =
         self.iteration == self.config.train.iterations || (interval > 0 && self.iteration % interval == 0);
     if (go_on && *go_on && due) go_on = self.evaluate();
+    if (go_on && *go_on && self.iteration == self.config.train.iterations) go_on = self.sync_parameters();
     if (!go_on) return tl::unexpected(go_on.error());
     if (!*go_on) break;
   }
@@ -350,7 +413,7 @@ Result<TrainOutcome> Trainer::train_step() {
 const RunConfig& Trainer::config() const { return impl_->config; }
 const RunRecord& Trainer::record() const { return impl_->record; }
 RunRecord& Trainer::record() { return impl_->record; }
-const Program& Trainer::program() const { return impl_->train_program; }
+const Program& Trainer::program() const { return impl_->plan.main(); }
 const std::vector<StageWorker*>& Trainer::workers() const { return impl_->workers; }
 const Text* Trainer::text() const { return impl_->toy() ? nullptr : &impl_->text; }
 

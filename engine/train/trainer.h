@@ -1,7 +1,8 @@
 // Trainer: from a configuration to a trained model and a RunRecord. It makes the stages and workers of all
-// ranks, lowers the training and the evaluation Program, hands them to the driver it was given, and keeps the
-// books: step rows, evaluation, digests. After every update it compares the replicas: parameters, main
-// parameters, moments, update counts and scalers of all ranks that share them must be equal, bit for bit.
+// ranks, lowers the Programs of the run (program/run_plan.h), hands each step's to the driver it was given, and
+// keeps the books: step rows, evaluation, digests. After every update it compares the replicas: parameters, main
+// parameters, moments, update counts and scalers of all ranks that share them must be equal, bit for bit. Where
+// parameters are gathered in the next step, they are compared after evaluations and at the end.
 #pragma once
 
 #include <functional>
@@ -53,7 +54,7 @@ class Trainer {
   const RunConfig& config() const;
   const RunRecord& record() const;
   RunRecord& record();
-  const Program& program() const;
+  const Program& program() const;                    // of the steps with config.schedule.microbatches
   const std::vector<StageWorker*>& workers() const;  // by rank
   const Text* text() const;                          // null for the toy model
 

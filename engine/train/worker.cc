@@ -12,11 +12,10 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "engine/base/assert.h"
-#include "engine/base/hash.h"
+#include "engine/base/exact_sum.h"
 #include "engine/model/precision.h"
 #include "engine/model/tensors.h"
-#include "engine/optim/adamw.h"
-#include "engine/train/model_table.h"
+#include "engine/optim/tensor_ops.h"
 
 namespace plumbline {
 
@@ -83,26 +82,37 @@ void drop_data(at::Tensor& tensor) {
 
 }  // namespace
 
-Result<std::unique_ptr<StageWorker>> StageWorker::create(Parts parts) {
-  std::vector<Stage*> stages;
-  for (const std::unique_ptr<Stage>& stage : parts.stages) stages.push_back(stage.get());
-  std::vector<float> initial = flat_values(parts.slices, stages);
-  Result<RankOptimizer> optimizer = RankOptimizer::create(*parts.config, parts.slices, std::move(initial));
-  if (!optimizer) return tl::unexpected(optimizer.error());
-  return std::unique_ptr<StageWorker>(new StageWorker(std::move(parts), std::move(*optimizer)));
-}
-
-StageWorker::StageWorker(Parts parts, RankOptimizer optimizer)
-    : parts_(std::move(parts)), optimizer_(std::move(optimizer)), sums_(optimizer_.size(), 0.0f) {}
+StageWorker::StageWorker(Parts parts) : parts_(std::move(parts)) {}
 
 StageWorker::~StageWorker() = default;
+
+Result<std::unique_ptr<StageWorker>> StageWorker::create(Parts parts) {
+  std::unique_ptr<StageWorker> worker(new StageWorker(std::move(parts)));
+  RankModel::Parts model;
+  model.config = worker->parts_.config;
+  model.rank = worker->parts_.rank;
+  for (const std::unique_ptr<Stage>& stage : worker->parts_.stages) model.stages.push_back(stage.get());
+  model.slices = worker->parts_.slices;
+  model.known_keys = worker->parts_.known_keys;
+  Result<std::unique_ptr<RankModel>> made = RankModel::create(std::move(model));
+  if (!made) return tl::unexpected(made.error());
+  worker->model_ = std::move(*made);
+  return worker;
+}
 
 void StageWorker::begin_step(const StepInput& input) {
   input_ = input;
   result_ = {};
-  result_.scale = optimizer_.scaler().scale();
+  result_.scale = model_->scale();
   live_.clear();
   batches_.clear();
+  snapshot_.reset();
+}
+
+Status StageWorker::bind(const SlotClass& slot, const SlotMemory& memory) {
+  if (slot.kind == SlotKind::kMainGrads) model_->bind_gradients(slot.stage, memory.data);
+  if (slot.kind == SlotKind::kParameters) model_->bind_parameters(slot.stage, memory.data);
+  return {};
 }
 
 Status StageWorker::launch(const KernelCall& call, SlotStore& slots) {
@@ -182,13 +192,15 @@ Status StageWorker::backward(const Call& call) {
   if (stage + 1 == call.kernel_call->program->stages) {
     const double share =
         static_cast<double>(call.kernel_call->program->microbatches) * parts_.config->parallel.dp;
-    gradient =
-        at::full({}, static_cast<double>(result_.scale) / share, at::TensorOptions().dtype(at::kFloat));
+    // The optimizer remembers the scale that its gradients come with.
+    const at::TensorOptions fp32 = at::TensorOptions().dtype(at::kFloat);
+    const double scale = model_->optimizer().scale_loss(at::ones({}, fp32)).item<double>();
+    gradient = at::full({}, scale / share, fp32);
   } else {
     gradient = view_of(call.slot(SlotKind::kGradient, stage + 1), *parts_.config);
   }
   torch::autograd::backward({live.output}, {gradient});
-  collect_leaf_gradients(stage);
+  PL_TRY(model_->collect_leaf_gradients(stage));
   if (stage == 0) return {};
   at::Tensor passed = live.input.grad();
   if (!passed.defined()) passed = at::zeros_like(live.input);
@@ -196,121 +208,160 @@ Status StageWorker::backward(const Call& call) {
                   fmt::format("the input gradient of stage {}", stage));
 }
 
-void StageWorker::collect_leaf_gradients(int stage) {
-  for (const ParameterSlice& slice : optimizer_.slices()) {
-    if (slice.stage != stage) continue;
-    at::Tensor& value = tensor_of(slice);
-    const at::Tensor gradient = value.grad();
-    if (!gradient.defined()) continue;
-    const at::Tensor dense = gradient.contiguous();
-    accumulate(dense.data_ptr(), dtype_of(dense.scalar_type()), sums_.data() + slice.offset, slice.size);
-    value.mutable_grad().reset();
-  }
-}
-
 Status StageWorker::tail(const Call& call) {
-  const std::span<float> gradients = values_of<float>(call.slot(SlotKind::kMainGrads));
-  if (call.kernel->kind != KernelKind::kZeroGrad && gradients.size() != sums_.size()) {
-    return fail(ErrorCode::kState, fmt::format("rank {} has {} gradients, its slot {}", parts_.rank,
-                                               sums_.size(), gradients.size()));
-  }
   switch (call.kernel->kind) {
     case KernelKind::kZeroGrad:
-      std::fill(sums_.begin(), sums_.end(), 0.0f);
+      model_->zero_gradients();
       return {};
-    case KernelKind::kCollectGrads:
-      std::copy(sums_.begin(), sums_.end(), gradients.begin());
-      return {};
-    case KernelKind::kCollectTied: {
-      const ParameterSlice* slice = tied_slice(true) != nullptr ? tied_slice(true) : tied_slice(false);
-      const std::span<float> tied = values_of<float>(call.slot(SlotKind::kTiedGrad));
-      if (slice == nullptr || slice->size != tied.size())
-        return fail(ErrorCode::kState, "no tied parameter of the slot's size");
-      std::copy_n(gradients.begin() + static_cast<std::ptrdiff_t>(slice->offset), slice->size, tied.begin());
-      return {};
-    }
+    case KernelKind::kCollectTied:
+      return collect_tied(call);
     case KernelKind::kMergeTied:
-      return merge_tied(call, gradients);
+      return merge_tied(call);
     case KernelKind::kUnscaleCheck:
-      return unscale(call, gradients);
+      return unscale(call);
     case KernelKind::kNormSums:
-      if (observer_) observer_(*this, gradients);
-      optimizer_.norm_sums(gradients, values_of<double>(call.slot(SlotKind::kNormSums)));
-      return {};
+      return norm(call);
     case KernelKind::kOptimizerStep:
-      step(gradients, values_of<double>(call.slot(SlotKind::kNormSums)));
-      return {};
+      return step(call);
     case KernelKind::kSkipStep:
-      result_.skipped = true;
-      result_.lr = optimizer_.lr();
-      optimizer_.skip();
+      skip();
       return {};
+    case KernelKind::kSpeculativeStep:
+      return speculate(call);
+    case KernelKind::kValidateStep:
+      return validate_step(call);
     default:
       return fail(ErrorCode::kUnsupported, fmt::format("no computation for kernel {}", call.kernel->name));
   }
 }
 
-Status StageWorker::merge_tied(const Call& call, std::span<float> gradients) const {
+Status StageWorker::collect_tied(const Call& call) const {
+  const std::vector<std::size_t> tied = model_->tied_slices();
+  if (tied.size() != 1) return fail(ErrorCode::kState, "no tied parameter to send, or both uses are here");
+  return copy_out(model_->tied_gradient(tied.front()), call.slot(SlotKind::kTiedGrad), "the tied gradient");
+}
+
+Status StageWorker::merge_tied(const Call& call) const {
+  const at::NoGradGuard no_grad;
+  const std::vector<std::size_t> tied = model_->tied_slices();
   const SlotMemory memory = call.slot(SlotKind::kTiedGrad);
-  const ParameterSlice* first = tied_slice(true);
-  const ParameterSlice* last = tied_slice(false);
-  const auto at = [&](const ParameterSlice* slice) { return gradients.data() + slice->offset; };
   if (memory.data != nullptr) {
-    const std::span<float> sum = values_of<float>(memory);
-    for (const ParameterSlice* slice : {first, last}) {
-      if (slice != nullptr) std::copy(sum.begin(), sum.end(), at(slice));
+    for (const std::size_t slice : tied) {
+      at::Tensor gradient = model_->tied_gradient(slice);
+      if (static_cast<Bytes>(gradient.nbytes()) != memory.bytes)
+        return fail(ErrorCode::kState, "the tied gradient's slot is not of its size");
+      std::memcpy(gradient.data_ptr(), memory.data, static_cast<std::size_t>(memory.bytes));
     }
     return {};
   }
-  if (first == nullptr || last == nullptr)
-    return fail(ErrorCode::kState, "one use of the tied parameter is on another rank");
-  for (std::size_t i = 0; i < first->size; ++i) at(first)[i] = at(last)[i] = at(first)[i] + at(last)[i];
+  if (tied.size() != 2) return fail(ErrorCode::kState, "one use of the tied parameter is on another rank");
+  at::Tensor first = model_->tied_gradient(tied[0]), last = model_->tied_gradient(tied[1]);
+  first.add_(last);
+  last.copy_(first);
   return {};
 }
 
-Status StageWorker::unscale(const Call& call, std::span<float> gradients) {
-  for (const OverflowFault& fault : parts_.config->faults.overflow) {
-    if (fault.rank == parts_.rank && fault.iteration == input_.iteration && !gradients.empty()) {
-      gradients[0] = std::numeric_limits<float>::infinity();
-    }
+// As if the backward had made it: the update would be spoilt if nobody looked. A rank that owns padding only has
+// nothing to spoil.
+void StageWorker::inject_overflow() const {
+  for (at::Tensor& gradient : model_->optimizer().main_gradients()) {
+    if (gradient.numel() == 0) continue;
+    gradient.view({-1})[0].fill_(std::numeric_limits<float>::infinity());
+    return;
   }
-  // The scale has not changed since the step's backwards; it changes in the step's last kernel only.
-  const bool finite = scale_and_check(gradients, optimizer_.scaler().inverse());
-  values_of<float>(call.slot(SlotKind::kFoundInf))[0] = finite ? 0.0f : 1.0f;
+}
+
+Status StageWorker::unscale(const Call& call) {
+  bool injected = false;
+  for (const OverflowFault& fault : parts_.config->faults.overflow)
+    injected = injected || (fault.rank == parts_.rank && fault.iteration == input_.iteration);
+  ChainedOptimizer& optimizer = model_->optimizer();
+  optimizer.copy_model_grads_to_main_grads();
+  if (injected) inject_overflow();
+  const Result<bool> found = optimizer.unscale_local();
+  if (!found) return tl::unexpected(found.error());
+  for (const SlotKind kind : {SlotKind::kFoundInf, SlotKind::kLocalFoundInf}) {
+    const SlotMemory memory = call.slot(kind);
+    if (memory.data != nullptr) values_of<float>(memory)[0] = *found || injected ? 1.0f : 0.0f;
+  }
   return {};
 }
 
-void StageWorker::step(std::span<const float> gradients, std::span<const double> sums) {
-  const RankOptimizer::Outcome outcome = optimizer_.step(gradients, sums);
+Status StageWorker::norm(const Call& call) {
+  ChainedOptimizer& optimizer = model_->optimizer();
+  if (optimizer.scaler() == nullptr) {
+    optimizer.copy_model_grads_to_main_grads();
+    PL_TRY(optimizer.check_for_nan_local());
+  }
+  if (observer_) observer_(*this);
+  const std::span<std::int64_t> words = values_of<std::int64_t>(call.slot(SlotKind::kNormSums));
+  const LocalNorm local = optimizer.norm_local();
+  const auto own = local.squares.words();
+  std::copy(own.begin(), own.end(), words.begin());
+  if (words.size() > own.size()) words[own.size()] = optimizer.count_zeros_local();
+  return {};
+}
+
+double StageWorker::agreed_norm(const Call& call) {
+  const std::span<std::int64_t> words = values_of<std::int64_t>(call.slot(SlotKind::kNormSums));
+  if (words.size() > static_cast<std::size_t>(ExactSum::kWords)) result_.zeros = words.back();
+  LocalNorm all;
+  all.squares = ExactSum::of(words.first<ExactSum::kWords>());
+  return norm_of(all);
+}
+
+Status StageWorker::step(const Call& call) {
+  const double norm = agreed_norm(call);
+  model_->optimizer().update_scaler(false);
+  PL_TRY(model_->optimizer().finish_step(norm));
+  updated(norm);
+  return {};
+}
+
+void StageWorker::updated(double norm) {
   result_.updated = true;
-  result_.norm = outcome.norm;
-  result_.lr = outcome.lr;
-  for (const ParameterSlice& slice : optimizer_.slices()) {
-    const at::Tensor& value = tensor_of(slice);
-    narrow(optimizer_.main().data() + slice.offset, dtype_of(value.scalar_type()), value.data_ptr(),
-           slice.size);
+  result_.norm = norm;
+  result_.lr = model_->lr();
+  model_->scheduler().step(input_.samples);
+}
+
+void StageWorker::skip() {
+  result_.skipped = true;
+  result_.lr = model_->lr();
+  model_->optimizer().update_scaler(true);
+}
+
+Status StageWorker::speculate(const Call& call) {
+  const SlotMemory local = call.slot(SlotKind::kLocalFoundInf);
+  if (local.data != nullptr && values_of<float>(local)[0] != 0.0f) return {};
+  Result<StepSnapshot> snapshot =
+      StepSnapshot::take(model_->optimizer(), values_of<std::byte>(call.slot(SlotKind::kSnapshot)));
+  if (!snapshot) return tl::unexpected(snapshot.error());
+  snapshot_ = std::move(*snapshot);
+  return model_->optimizer().finish_step(0.0);  // a norm of 0 clips nothing
+}
+
+Status StageWorker::validate_step(const Call& call) {
+  const SlotMemory agreed = call.slot(SlotKind::kFoundInf);
+  const bool found = agreed.data != nullptr && values_of<float>(agreed)[0] != 0.0f;
+  const double norm = agreed_norm(call);
+  ChainedOptimizer& optimizer = model_->optimizer();
+  const bool wrong = found || clip_coefficient(norm, parts_.config->optimizer.clip_grad) != 1.0f;
+  if (wrong && snapshot_) {
+    snapshot_->restore();
+    result_.rolled_back = true;
   }
-}
-
-const ParameterSlice* StageWorker::tied_slice(bool counted) const {
-  for (const ParameterSlice& slice : optimizer_.slices()) {
-    if (slice.tied && slice.counted == counted) return &slice;
+  if (found) {
+    snapshot_.reset();
+    skip();
+    return {};
   }
-  return nullptr;
-}
-
-at::Tensor& StageWorker::tensor_of(const ParameterSlice& slice) const {
-  return parts_.stages[static_cast<std::size_t>(slice.stage)]
-      ->parameters()[static_cast<std::size_t>(slice.index)]
-      .value;
-}
-
-std::uint64_t StageWorker::parameter_digest(const ParameterSlice& slice) const {
-  const at::Tensor& value = tensor_of(slice);
-  Hasher hasher;
-  hasher.text(slice.name);
-  hasher.bytes(value.data_ptr(), value.nbytes());
-  return hasher.digest();
+  if (!snapshot_) return fail(ErrorCode::kState, "an overflow of this rank's own was not agreed on");
+  optimizer.update_scaler(false);
+  if (wrong) PL_TRY(optimizer.finish_step(norm));
+  snapshot_.reset();
+  updated(norm);
+  return {};
 }
 
 }  // namespace plumbline

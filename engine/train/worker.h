@@ -4,7 +4,8 @@
 // Gradients. The last stage's backward starts from scale / (M * dp): the loss of a microbatch is divided by
 // all microbatches of the step, over all replicas, once, and multiplied by the loss scale; the data-parallel
 // sum then is the mean. Leaf gradients come in the run's precision and are added up over the microbatches in
-// fp32, in the order of the backwards.
+// fp32, in the order of the backwards, in the stage's gradient buffer: the slot main_grads.S, which the
+// reductions work on. With the distributed optimizer the model's parameters lie in the slots params.S.
 //
 // Memory. A forward's input is a view of its slot, which lives until the backward; its output is copied into
 // its slot and then dropped while the graph is kept (Megatron's deallocation), so the slot is the only copy.
@@ -15,15 +16,16 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <span>
+#include <optional>
 #include <vector>
 
 #include "engine/base/result.h"
 #include "engine/config/run_config.h"
 #include "engine/model/stage.h"
-#include "engine/optim/rank_optimizer.h"
 #include "engine/runtime/worker.h"
 #include "engine/train/batches.h"
+#include "engine/train/rank_model.h"
+#include "engine/train/step_snapshot.h"
 
 namespace plumbline {
 
@@ -32,6 +34,7 @@ struct StepInput {
   bool evaluation = false;
   int iteration = 1;          // optimizer iteration, from 1
   std::int64_t consumed = 0;  // samples before this step
+  std::int64_t samples = 0;   // of this step, over all replicas
   int evaluation_step = 0;    // number of an evaluation's step
 };
 
@@ -40,7 +43,9 @@ struct StepResult {
   std::vector<double> losses;  // by microbatch; empty on ranks without the last stage
   bool updated = false;
   bool skipped = false;
+  bool rolled_back = false;  // post-validation: the speculative step was taken back
   double norm = -1.0;
+  std::int64_t zeros = -1;  // of the gradient; -1: not counted
   double lr = 0.0;
   float scale = 1.0f;  // at the step's begin
 };
@@ -53,47 +58,52 @@ class StageWorker : public Worker {
     Rank rank = 0;
     std::vector<std::unique_ptr<Stage>> stages;  // one a stage of the model, null where another rank holds it
     std::vector<ParameterSlice> slices;          // ModelTable::slices of the stages held
+    std::vector<GroupKey> known_keys;            // parameter groups of the whole model
   };
   static Result<std::unique_ptr<StageWorker>> create(Parts parts);
   ~StageWorker() override;
 
   void begin_step(const StepInput& input);
+  Status bind(const SlotClass& slot, const SlotMemory& memory) override;
   Status launch(const KernelCall& call, SlotStore& slots) override;
   const StepResult& result() const { return result_; }
 
   Rank rank() const { return parts_.rank; }
-  const RankOptimizer& optimizer() const { return optimizer_; }
-  // Name and bytes of one parameter in the model's precision.
-  std::uint64_t parameter_digest(const ParameterSlice& slice) const;
+  const RankModel& model() const { return *model_; }
 
-  // Called with the gradients that the update will use: reduced, unscaled, not clipped. For proofs and tests.
-  using GradientObserver = std::function<void(const StageWorker&, std::span<const float>)>;
+  // Called when gradients are what the update will use: reduced, unscaled, not clipped. For proofs and tests.
+  using GradientObserver = std::function<void(const StageWorker&)>;
   void observe_gradients(GradientObserver observer) { observer_ = std::move(observer); }
 
  private:
   struct Live;  // the graph of a forward whose backward is to come
   struct Call;  // a launch and its slots
 
-  StageWorker(Parts parts, RankOptimizer optimizer);
+  explicit StageWorker(Parts parts);
   Status run(const Call& call);
   Status forward(const Call& call);
   Status backward(const Call& call);
   Status tail(const Call& call);
-  Status unscale(const Call& call, std::span<float> gradients);
-  Status merge_tied(const Call& call, std::span<float> gradients) const;
-  void step(std::span<const float> gradients, std::span<const double> sums);
-  void collect_leaf_gradients(int stage);
+  Status collect_tied(const Call& call) const;
+  Status merge_tied(const Call& call) const;
+  Status unscale(const Call& call);
+  Status norm(const Call& call);
+  double agreed_norm(const Call& call);
+  Status step(const Call& call);
+  Status speculate(const Call& call);
+  Status validate_step(const Call& call);
+  void skip();
+  void updated(double norm);
+  void inject_overflow() const;
   const Batch& batch_of(int microbatch);
-  const ParameterSlice* tied_slice(bool counted) const;
-  at::Tensor& tensor_of(const ParameterSlice& slice) const;
 
   Parts parts_;
-  RankOptimizer optimizer_;
-  std::vector<float> sums_;  // gradients added up over the microbatches
+  std::unique_ptr<RankModel> model_;
   std::map<std::pair<int, int>, Live> live_;
   std::map<int, Batch> batches_;
   StepInput input_;
   StepResult result_;
+  std::optional<StepSnapshot> snapshot_;  // of the speculative step in this step, if there was one
   GradientObserver observer_;
 };
 

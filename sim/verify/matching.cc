@@ -158,6 +158,7 @@ class Matching {
         e.kind == EndpointKind::kReduceScatter) {
       text += e.reduce == ReduceOp::kSum ? ", sum" : ", max";
     }
+    if (e.offset != 0) text += fmt::format(", from byte {}", e.offset);
     if (port.peer != kNone32) text += fmt::format(", root {}", port.peer);
     return text + ")";
   }

@@ -10,15 +10,15 @@ namespace {
 
 // What two matched ends must agree on, as a number; the root of a collective is compared by itself.
 std::vector<std::uint32_t> endpoint_keys(const Program& program) {
-  using Content = std::array<std::int64_t, 5>;
+  using Content = std::array<std::int64_t, 6>;
   std::vector<Content> contents;
   contents.reserve(program.endpoints.size());
   for (const Endpoint& endpoint : program.endpoints) {
     if (is_p2p(endpoint.kind)) {
-      contents.push_back({0, endpoint.slot, endpoint.bytes, 0, 0});
+      contents.push_back({0, endpoint.slot, endpoint.bytes, endpoint.offset, 0, 0});
     } else {
       contents.push_back({1 + static_cast<std::int64_t>(endpoint.kind),
-                          static_cast<std::int64_t>(endpoint.dtype), endpoint.bytes,
+                          static_cast<std::int64_t>(endpoint.dtype), endpoint.bytes, endpoint.offset,
                           static_cast<std::int64_t>(endpoint.reduce),
                           static_cast<std::int64_t>(program.slots[endpoint.slot].kind)});
     }

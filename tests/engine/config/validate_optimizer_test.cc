@@ -81,6 +81,18 @@ TEST(ValidateOptimizer, ShardingIsTheGroundOfTheRest) {
   EXPECT_TRUE(check({"--overlap-grad-reduce"}).ok());
 }
 
+TEST(ValidateOptimizer, ALossScaleNeedsAnOptimizerThatHasOne) {
+  refuses({{{"--loss-scale", "8"}, "the optimizer of fp32 parameters has no loss scale"}});
+  EXPECT_TRUE(check({"--loss-scale", "8", "--bf16"}).ok());
+  EXPECT_TRUE(check({"--loss-scale", "8", "--use-distributed-optimizer"}).ok());
+}
+
+TEST(ValidateOptimizer, PostValidationKeepsItsStatesAtHand) {
+  refuses({{{"--optimizer-post-validation", "--use-distributed-optimizer", "--optimizer-cpu-offload"},
+            "takes snapshots of states that cpu_offload keeps elsewhere"}});
+  EXPECT_TRUE(check({"--optimizer-post-validation", "--use-distributed-optimizer"}).ok());
+}
+
 TEST(ValidateOptimizer, NarrowStatesNeedThePrecisionAwareOptimizer) {
   const Flags aware{"--use-distributed-optimizer", "--use-precision-aware-optimizer"};
   const auto with = [&](Flags more) {
@@ -147,7 +159,9 @@ TEST(ValidateBatch, StepsSayAllBatches) {
            {{"--step-batch-size-schedule", "0:4", "--rampup-batch-size", "1,1,8"},
             "both say how the batch grows"},
            {{"--step-batch-size-schedule", "0:4", "--decrease-batch-size-if-needed"}, "does not go with"},
-           {{"--step-batch-size-schedule", "0:4 8:8", "-m", "4"}, "ends with 8 in this run"}});
+           {{"--step-batch-size-schedule", "0:4 8:8", "-m", "4"}, "ends with 8 in this run"},
+           {{"--step-batch-size-schedule", "0:4 8:8", "--schedule", "csv", "--schedule-csv", "x.csv"},
+            "which has one number of microbatches"}});
 }
 
 TEST(ValidateBatch, EveryNumberOfMicrobatchesMustSuitTheSchedule) {

@@ -63,28 +63,6 @@ TEST(Lower, ReplicasShareItems) {
   EXPECT_EQ(eight.items.size(), one.items.size() + 4);
 }
 
-TEST(Lower, TailOfAScaledRun) {
-  RunConfig config = test::config_of(ScheduleKind::kOneFOneB, 2, 1, 2, 0, 2);
-  config.train.precision = Precision::kFp16;
-  const Program program = lowered(config);
-  std::vector<std::string> tail;
-  bool after_last_backward = false;
-  for (const Item item : program.thread_items(0)) {
-    if (item_op(item) == ItemOp::kLaunch && program.kernels[item_ref(item)].kind == KernelKind::kCollectGrads)
-      after_last_backward = true;
-    if (!after_last_backward) continue;
-    const unsigned flags = item_flags(item);
-    tail.push_back(describe_item(program, 0, item) + ((flags & kArmYes) != 0  ? " (yes)"
-                                                      : (flags & kArmNo) != 0 ? " (no)"
-                                                                              : ""));
-  }
-  EXPECT_EQ(tail, (std::vector<std::string>{
-                      "collect_grads.0", "all-reduce of main_grads.0", "collect_tied.0",
-                      "all-reduce of tied_grad", "merge_tied.0", "unscale_check.0", "all-reduce of found_inf",
-                      "read of found_inf", "decision on found_inf", "norm_sums.0 (no)",
-                      "all-reduce of norm_sums (no)", "optimizer_step.0 (no)", "skip_step.0 (yes)"}));
-}
-
 TEST(Lower, CommunicatorMaps) {
   RunConfig config = test::config_of(ScheduleKind::kOneFOneB, 4, 1, 8, 0, 2);
   const auto communicators = [&](CommMap map, P2pStyle style) {

@@ -26,16 +26,32 @@ SequentialReference make_reference(const RunConfig& config, const BatchSource& b
   return std::move(*reference);
 }
 
-void expect_same_gradients(const SequentialReference& reference, const StageWorker& worker,
-                           const std::vector<float>& got) {
-  for (const ParameterSlice& slice : worker.optimizer().slices()) {
-    const std::span<const float> stage = reference.gradients(slice.stage);
-    const std::size_t offset =
-        reference.table()
-            .stages[static_cast<std::size_t>(slice.stage)][static_cast<std::size_t>(slice.index)]
-            .offset;
-    ASSERT_EQ(std::memcmp(stage.data() + offset, got.data() + slice.offset, slice.size * sizeof(float)), 0)
-        << slice.name << " on rank " << worker.rank();
+// Gradients as an update will use them, by parameter and use; each part where it begins.
+struct SeenGradient {
+  std::int64_t begin = 0;
+  std::vector<float> values;
+};
+using SeenGradients = std::map<std::pair<int, bool>, std::vector<SeenGradient>>;  // by (global, counted)
+
+SeenGradients gradients_of(const RankModel& model) {
+  SeenGradients out;
+  for (const RankModel::OwnPart& part : model.own_parts()) {
+    const at::Tensor dense = part.gradient.contiguous();
+    out[{part.slice->global, part.slice->counted}].push_back(
+        {part.begin, {dense.data_ptr<float>(), dense.data_ptr<float>() + dense.numel()}});
+  }
+  return out;
+}
+
+void expect_same_gradients(const SequentialReference& reference, const SeenGradients& got, Rank rank) {
+  const SeenGradients expected = gradients_of(reference.model());
+  for (const auto& [parameter, parts] : got) {
+    const std::vector<float>& whole = expected.at(parameter).front().values;
+    for (const SeenGradient& part : parts) {
+      ASSERT_EQ(
+          std::memcmp(whole.data() + part.begin, part.values.data(), part.values.size() * sizeof(float)), 0)
+          << "parameter " << parameter.first << " from element " << part.begin << " on rank " << rank;
+    }
   }
 }
 
@@ -48,11 +64,10 @@ void compare(const Layout& layout, Precision precision) {
   const Result<std::unique_ptr<BatchSource>> batches = text_batches(config, *trainer->text());
   ASSERT_TRUE(batches);
   SequentialReference reference = make_reference(config, **batches);
-  std::map<Rank, std::vector<float>> gradients;
+  std::map<Rank, SeenGradients> gradients;
   for (StageWorker* worker : trainer->workers()) {
-    worker->observe_gradients([&gradients](const StageWorker& by, std::span<const float> values) {
-      gradients[by.rank()].assign(values.begin(), values.end());
-    });
+    worker->observe_gradients(
+        [&gradients](const StageWorker& by) { gradients[by.rank()] = gradients_of(by.model()); });
   }
   for (int step = 0; step < 3; ++step) {
     const Result<TrainOutcome> outcome = trainer->train_step();
@@ -66,7 +81,7 @@ void compare(const Layout& layout, Precision precision) {
     EXPECT_EQ(row.lr, expected.lr);
     ASSERT_EQ(gradients.size(), trainer->workers().size());
     for (const StageWorker* worker : trainer->workers())
-      expect_same_gradients(reference, *worker, gradients[worker->rank()]);
+      expect_same_gradients(reference, gradients[worker->rank()], worker->rank());
     EXPECT_EQ(row.params_digest, reference.params_digest());
     EXPECT_EQ(row.optimizer_digest, reference.optimizer_digest());
   }
@@ -96,12 +111,8 @@ TEST(Reference, SimulatedTrainingIsEqualInBf16) {
 class PlainGpt {
  public:
   explicit PlainGpt(const SequentialReference& reference, const RunConfig& config) : config_(&config) {
-    for (const ParameterSlice& slice : reference.optimizer().slices()) {
-      if (!slice.counted) continue;
-      at::Tensor value = at::empty({static_cast<std::int64_t>(slice.size)});
-      std::copy_n(reference.optimizer().main().begin() + static_cast<std::ptrdiff_t>(slice.offset),
-                  slice.size, value.data_ptr<float>());
-      values_[slice.name] = value.requires_grad_(true);
+    for (const RankModel::OwnPart& part : reference.model().own_parts()) {
+      if (part.slice->counted) values_[part.slice->name] = part.main.clone().requires_grad_(true);
     }
   }
 
@@ -169,19 +180,11 @@ double largest_distance(Precision precision) {
   EXPECT_NEAR(step.loss, loss, precision == Precision::kFp32 ? 1e-5 : 2e-2);
   double largest = 0.0;
   double squares = 0.0;  // of every parameter once, the tied one too
-  for (const ParameterSlice& slice : reference.optimizer().slices()) {
-    const std::size_t offset =
-        reference.table()
-            .stages[static_cast<std::size_t>(slice.stage)][static_cast<std::size_t>(slice.index)]
-            .offset;
-    const at::Tensor expected = plain.gradient(slice.name);
+  for (const RankModel::OwnPart& part : reference.model().own_parts()) {
+    const at::Tensor expected = plain.gradient(part.slice->name);
     const double size = expected.abs().max().item<double>();
-    if (slice.counted) squares += expected.square().sum().item<double>();
-    double difference = 0.0;
-    for (std::size_t i = 0; i < slice.size; ++i) {
-      const double got = static_cast<double>(reference.gradients(slice.stage)[offset + i]);
-      difference = std::max(difference, std::abs(got - static_cast<double>(expected.data_ptr<float>()[i])));
-    }
+    if (part.slice->counted) squares += expected.square().sum().item<double>();
+    const double difference = (part.gradient - expected.view({-1})).abs().max().item<double>();
     // Keys share one bias that softmax cancels: its exact gradient is 0, so compare with the whole tensor's
     // size.
     largest = std::max(largest, difference / size);

@@ -39,6 +39,7 @@ class Tampering : public Worker {
  public:
   using Tamper = std::function<bool(const KernelCall&, SlotStore&)>;
   Tampering(Worker& inner, Tamper tamper) : inner_(&inner), tamper_(std::move(tamper)) {}
+  Status bind(const SlotClass& slot, const SlotMemory& memory) override { return inner_->bind(slot, memory); }
   Status launch(const KernelCall& call, SlotStore& slots) override {
     return tamper_(call, slots) ? inner_->launch(call, slots) : Status();
   }

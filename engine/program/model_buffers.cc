@@ -1,0 +1,149 @@
+#include "engine/program/model_buffers.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace plumbline::lowering {
+namespace {
+
+constexpr Bytes kGradientElement = 4;  // fp32
+
+// Place of the stage among those of its rank.
+int chunk_of(const Schedule& schedule, int stage) {
+  const std::int32_t rank = schedule.rank_of_stage[static_cast<std::size_t>(stage)];
+  if (rank < 0) return 0;
+  const std::vector<int> held = schedule.stages_of_rank(rank);
+  return static_cast<int>(std::find(held.begin(), held.end(), stage) - held.begin());
+}
+
+// A model that only gives bytes has one tensor a stage, which nothing shares.
+std::vector<ParamSize> tensors_of(const ModelSizes& sizes, std::size_t stage) {
+  if (!sizes.tensors.empty()) return sizes.tensors[stage];
+  const std::int64_t elements = sizes.grads[stage] / kGradientElement;
+  return elements > 0 ? std::vector<ParamSize>{{elements, false}} : std::vector<ParamSize>{};
+}
+
+Status check_tensors(const ModelSizes& sizes, std::size_t stage, const std::vector<ParamSize>& tensors) {
+  Bytes bytes = 0;
+  for (const ParamSize& tensor : tensors) bytes += tensor.numel * kGradientElement;
+  if (bytes == sizes.grads[stage]) return {};
+  return fail(
+      ErrorCode::kConfig,
+      fmt::format("stage {} has {} bytes of gradients, its parameter tensors {}; the model's sizes() must "
+                  "list every tensor",
+                  stage, sizes.grads[stage], bytes));
+}
+
+}  // namespace
+
+Result<ModelBuffers> ModelBuffers::create(const RunConfig& config, const Schedule& schedule,
+                                          const ModelSizes& sizes) {
+  ModelBuffers out;
+  out.distributed_ = config.optimizer.distributed;
+  out.replicas_ = config.grid.dp();
+  out.parameter_type_ = sizes.activation_dtype;
+  if (!sizes.tensors.empty() && sizes.tensors.size() != sizes.grads.size()) {
+    return fail(ErrorCode::kConfig, fmt::format("the model lists parameter tensors of {} stages, it has {}",
+                                                sizes.tensors.size(), sizes.grads.size()));
+  }
+  for (int stage = 0; stage < schedule.stages; ++stage) {
+    const std::vector<ParamSize> tensors = tensors_of(sizes, index(stage));
+    PL_TRY(check_tensors(sizes, index(stage), tensors));
+    Result<ParamLayout> layout = ParamLayout::create(
+        tensors, param_layout_options(config.optimizer, out.replicas_, schedule.rank_of_stage[index(stage)],
+                                      chunk_of(schedule, stage)));
+    if (!layout) return tl::unexpected(layout.error());
+    Row row;
+    row.layout = std::move(*layout);
+    const auto tied = std::find_if(tensors.begin(), tensors.end(),
+                                   [](const ParamSize& tensor) { return tensor.shared_embedding; });
+    if (tied != tensors.end()) {
+      const ParamPlace& place = row.layout.place(static_cast<int>(tied - tensors.begin()));
+      row.tied_bytes =
+          kGradientElement * (out.distributed_ ? row.layout.shard_numel(place.bucket) : tied->numel);
+    } else if (!out.distributed_) {
+      row.tied_bytes = sizes.tied_grad;
+    }
+    out.rows_.push_back(std::move(row));
+  }
+  return out;
+}
+
+void ModelBuffers::add_slots(Program& program, bool gradients) {
+  const auto add = [&](SlotKind kind, const char* name, std::size_t stage, DType dtype) {
+    program.slots.push_back({fmt::format("{}.{}", name, stage), kind, dtype,
+                             static_cast<std::uint16_t>(stage), false, true,
+                             rows_[stage].layout.numel() * dtype_bytes(dtype)});
+    return static_cast<std::uint16_t>(program.slots.size() - 1);
+  };
+  has_gradients_ = gradients;
+  for (std::size_t stage = 0; stage < rows_.size(); ++stage) {
+    if (gradients) rows_[stage].gradients = add(SlotKind::kMainGrads, "main_grads", stage, DType::kF32);
+    if (distributed_) rows_[stage].parameters = add(SlotKind::kParameters, "params", stage, parameter_type_);
+  }
+}
+
+void ModelBuffers::add_family(const RankGrid& grid, Program& program) {
+  if (!communicates()) return;
+  program.families.push_back({"dp", false, grid.groups(axis_bit(Axis::kDp))});
+  program.streams.push_back("dp");
+  family_ = static_cast<std::uint16_t>(program.families.size() - 1);
+  stream_ = static_cast<unsigned>(program.streams.size() - 1);
+}
+
+unsigned ModelBuffers::add_endpoints(EndpointKind kind, std::uint16_t slot, const Row& row,
+                                     Program& program) const {
+  const SlotClass& slot_class = program.slots[slot];
+  const auto first = static_cast<unsigned>(program.endpoints.size());
+  const std::vector<BucketRange>& buckets = row.layout.buckets();
+  for (std::size_t bucket = 0; bucket < buckets.size(); ++bucket) {
+    Endpoint out;
+    out.name = fmt::format("{}.{}", endpoint_kind_name(kind), slot_class.name);
+    if (buckets.size() > 1) out.name += fmt::format(".{}", bucket);
+    out.kind = kind;
+    out.dtype = slot_class.dtype;
+    out.family = family_;
+    out.slot = slot;
+    out.offset = buckets[bucket].begin * dtype_bytes(slot_class.dtype);
+    out.bytes = (buckets[bucket].end - buckets[bucket].begin) * dtype_bytes(slot_class.dtype);
+    program.endpoints.push_back(std::move(out));
+  }
+  return first;
+}
+
+void ModelBuffers::add_endpoints(int stage, Program& program) {
+  if (!communicates()) return;
+  Row& row = rows_[index(stage)];
+  if (has_gradients_) {
+    row.reduce = add_endpoints(distributed_ ? EndpointKind::kReduceScatter : EndpointKind::kAllReduce,
+                               row.gradients, row, program);
+  }
+  if (distributed_) row.gather = add_endpoints(EndpointKind::kAllGather, row.parameters, row, program);
+}
+
+std::int64_t ModelBuffers::owned(int stage) const {
+  const ParamLayout& layout = rows_[index(stage)].layout;
+  return distributed_ ? layout.numel() / replicas_ : layout.numel();
+}
+
+int ModelBuffers::issue(unsigned first, int stage, unsigned flags, unsigned queue,
+                        std::vector<Item>& items) const {
+  if (!communicates()) return 0;
+  const auto buckets = static_cast<unsigned>(rows_[index(stage)].layout.buckets().size());
+  for (unsigned bucket = 0; bucket < buckets; ++bucket) {
+    items.push_back(
+        make_item(ItemOp::kOp, kNoMicrobatch, kAfterCompute | flags, first + bucket, stream_ | queue << 8));
+  }
+  return static_cast<int>(buckets);
+}
+
+int ModelBuffers::reduce(int stage, unsigned flags, unsigned queue, std::vector<Item>& items) const {
+  return issue(rows_[index(stage)].reduce, stage, flags, queue, items);
+}
+
+int ModelBuffers::gather(int stage, unsigned flags, unsigned queue, std::vector<Item>& items) const {
+  return issue(rows_[index(stage)].gather, stage, flags, queue, items);
+}
+
+}  // namespace plumbline::lowering

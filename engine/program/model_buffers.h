@@ -1,0 +1,70 @@
+// ModelBuffers: the contiguous gradient buffer of every stage, and with the distributed optimizer the parameter
+// buffer of the same layout (param_layout.h), as slots of a Program; and the collectives over data parallel that
+// work on them, one a bucket.
+//
+//   replicated optimizer    gradients: all-reduce
+//   distributed optimizer   gradients: reduce-scatter; parameters, after the step: all-gather
+//
+// A model chunk has a buffer of its own, as each of Megatron's wrapped chunks has. With one replica there are
+// buffers but no collectives.
+#pragma once
+
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/config/run_config.h"
+#include "engine/program/lower.h"
+#include "engine/program/param_layout.h"
+#include "engine/program/program.h"
+#include "engine/schedule/schedule.h"
+
+namespace plumbline::lowering {
+
+class ModelBuffers {
+ public:
+  // Refuses sizes that do not describe the tensors a layout needs.
+  static Result<ModelBuffers> create(const RunConfig& config, const Schedule& schedule,
+                                     const ModelSizes& sizes);
+
+  // In this order: the slots of all stages; the "dp" family and its stream; the endpoints of one stage. Gradient
+  // slots are left out of Programs that only read parameters.
+  void add_slots(Program& program, bool gradients);
+  void add_family(const RankGrid& grid, Program& program);
+  void add_endpoints(int stage, Program& program);
+
+  bool distributed() const { return distributed_; }
+  bool communicates() const { return replicas_ > 1; }
+  std::uint16_t gradients(int stage) const { return rows_[index(stage)].gradients; }
+  std::uint16_t parameters(int stage) const { return rows_[index(stage)].parameters; }  // distributed only
+  const ParamLayout& layout(int stage) const { return rows_[index(stage)].layout; }
+  // Optimizer state that one rank keeps for the stage, in parameters: all, or its shards (padding included).
+  std::int64_t owned(int stage) const;
+  // Bytes of the tied embedding's gradient that one rank sends: all of it, or its shard.
+  Bytes tied_bytes(int stage) const { return rows_[index(stage)].tied_bytes; }
+
+  // Appends the stage's collectives, a bucket an item, and says how many these are. `flags` beside kAfterCompute;
+  // `queue` for kHandle.
+  int reduce(int stage, unsigned flags, unsigned queue, std::vector<Item>& items) const;
+  int gather(int stage, unsigned flags, unsigned queue, std::vector<Item>& items) const;
+
+ private:
+  struct Row {
+    ParamLayout layout;
+    std::uint16_t gradients = 0, parameters = 0;  // slots
+    unsigned reduce = 0, gather = 0;              // first endpoint; one a bucket, in the buffer's order
+    Bytes tied_bytes = 0;
+  };
+  static std::size_t index(int stage) { return static_cast<std::size_t>(stage); }
+  int issue(unsigned first, int stage, unsigned flags, unsigned queue, std::vector<Item>& items) const;
+  unsigned add_endpoints(EndpointKind kind, std::uint16_t slot, const Row& row, Program& program) const;
+
+  bool distributed_ = false;
+  bool has_gradients_ = false;  // their slots were added
+  int replicas_ = 1;
+  DType parameter_type_ = DType::kF32;
+  std::uint16_t family_ = 0;
+  unsigned stream_ = 0;
+  std::vector<Row> rows_;  // by stage
+};
+
+}  // namespace plumbline::lowering

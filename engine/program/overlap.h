@@ -1,0 +1,79 @@
+// Overlap: where, between the chunk passes of one rank, its gradient reductions begin and its parameters are
+// gathered (--overlap-grad-reduce, --overlap-param-gather; specs: megatron.md A.10). Collectives keep their
+// handles and run on the data-parallel stream beside the pipeline's work.
+//
+//   gradients   default: right after the chunk's last backward. Aligned (--align-grad-reduce), interleaved: after
+//               the rank's k-th backward that of the chunk whose last one was r backwards ago, on rank r, so that
+//               all ranks of a pipeline begin at about the same time; what is left begins after the last backward.
+//               Aligned, one chunk: rank 0 as by default, the others after the pipeline's work.
+//   parameters  default: at the step's begin. Aligned, interleaved: chunks 0 and 1 then, chunk c before the forward
+//               that is r forwards before the first of chunk c-1. Awaited before the chunk's first forward.
+//
+// Lists of actions that have no Megatron calls (CSV, generators by name) use the default.
+#pragma once
+
+#include <vector>
+
+#include "engine/config/run_config.h"
+#include "engine/program/model_buffers.h"
+#include "engine/program/program.h"
+#include "engine/program/script.h"
+
+namespace plumbline::lowering {
+
+// Handle queues; the pipeline's calls use 0 to 2.
+constexpr unsigned kReduceQueue = 3;
+constexpr unsigned kGatherQueue = 4;
+
+class Overlap {
+ public:
+  // One chunk pass of the rank.
+  struct Pass {
+    int stage = 0;
+    int microbatch = 0;
+  };
+  struct Plan {
+    int rank = 0;          // pipeline coordinate
+    bool calls = false;    // made of Megatron's calls, so that alignment has a meaning
+    bool reduces = false;  // reductions overlap
+    bool gathers = false;  // gathers overlap
+    bool align_reduce = false;
+    bool align_gather = false;
+    std::vector<int> stages;                // held by the rank, ascending: its chunks
+    std::vector<Pass> forwards, backwards;  // in the rank's order; those that add to gradients
+  };
+
+  // Does nothing.
+  Overlap() = default;
+  Overlap(const ModelBuffers& buffers, Plan plan);
+
+  void begin(std::vector<Item>& items);           // at the step's begin
+  void before_forward(std::vector<Item>& items);  // the next one of `forwards`
+  void after_backward(std::vector<Item>& items);  // of the next one of `backwards`
+  // After the pipeline's work: what has not begun begins.
+  void finish(std::vector<Item>& items);
+  // The compute stream waits for all reductions that have begun.
+  void wait_for_reductions(std::vector<Item>& items);
+
+ private:
+  bool interleaved() const { return plan_.calls && plan_.stages.size() > 1; }
+  int chunk_of(int stage) const;
+  bool is_last_backward(std::size_t index) const;  // of its chunk
+  void reduce(int chunk, std::vector<Item>& items);
+  void gather(int chunk, std::vector<Item>& items);
+  void wait_for_gathers(int chunk, std::vector<Item>& items);
+  void aligned_gather(std::vector<Item>& items);
+
+  const ModelBuffers* buffers_ = nullptr;
+  Plan plan_;
+  std::size_t next_forward_ = 0, next_backward_ = 0;
+  std::vector<std::size_t> last_backward_;  // of each chunk
+  std::vector<bool> reduced_, gathered_;
+  std::vector<std::pair<int, int>> awaited_;  // chunk and handles of gathers not waited for, oldest first
+  int reductions_ = 0;                        // handles kept
+};
+
+// Passes of a script, stages from chunks (chunk * ranks + rank).
+std::vector<Overlap::Pass> passes_of(const Script& script, StepKind kind, int ranks, int rank);
+
+}  // namespace plumbline::lowering

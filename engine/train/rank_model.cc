@@ -1,0 +1,237 @@
+#include "engine/train/rank_model.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+
+#include "engine/base/assert.h"
+#include "engine/base/hash.h"
+#include "engine/train/digests.h"
+
+namespace plumbline {
+namespace {
+
+void hash_tensor(Hasher& hasher, const at::Tensor& tensor) {
+  if (!tensor.defined()) return;
+  const at::Tensor dense = tensor.contiguous();
+  hasher.bytes(dense.data_ptr(), static_cast<std::size_t>(dense.nbytes()));
+}
+
+int chunk_of(const std::vector<Stage*>& stages, int stage) {
+  return static_cast<int>(std::count_if(stages.begin(), stages.begin() + stage,
+                                        [](const Stage* held) { return held != nullptr; }));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RankModel>> RankModel::create(Parts parts) {
+  std::unique_ptr<RankModel> model(new RankModel(std::move(parts)));
+  model->make_parameters();
+  PL_TRY(model->make_buffers());
+  const RunConfig& config = *model->parts_.config;
+  OptimizerInputs inputs;
+  inputs.optimizer = OptimizerSettings::of(config);
+  inputs.optimizer.optimizer.distributed =
+      config.optimizer.distributed && (!model->parts_.alone || config.optimizer.precision_aware);
+  inputs.optimizer.optimizer.cpu_offload = config.optimizer.cpu_offload && !model->parts_.alone;
+  Result<SchedulerSettings> scheduler = SchedulerSettings::of(config);
+  if (!scheduler) return tl::unexpected(scheduler.error());
+  inputs.scheduler = *scheduler;
+  for (std::size_t stage = 0; stage < model->parts_.stages.size(); ++stage) {
+    if (model->parts_.stages[stage] == nullptr) continue;
+    std::vector<ParameterPtr>& chunk = inputs.chunks.emplace_back();
+    for (std::size_t i = 0; i < model->params_.size(); ++i) {
+      if (model->slices()[i].stage == static_cast<int>(stage)) chunk.push_back(model->params_[i]);
+    }
+    auto& buffers = inputs.buffers.emplace_back();
+    if (model->buffers_[stage] != nullptr) buffers.push_back(model->buffers_[stage]);
+  }
+  inputs.place.rank = model->parts_.rank;
+  if (!model->parts_.alone) {
+    inputs.place.dp_rank = config.grid.coordinate(model->parts_.rank, Axis::kDp);
+    inputs.place.dp_size = config.grid.dp();
+    inputs.place.pipeline_rank = config.grid.coordinate(model->parts_.rank, Axis::kPp);
+  }
+  inputs.known_keys = model->parts_.known_keys;
+  Result<OptimizerAndScheduler> made = setup_optimizer(std::move(inputs));
+  if (!made) return tl::unexpected(made.error());
+  model->made_ = std::move(*made);
+  return model;
+}
+
+at::Tensor& RankModel::leaf(const ParameterSlice& slice) const {
+  return parts_.stages[static_cast<std::size_t>(slice.stage)]
+      ->parameters()[static_cast<std::size_t>(slice.index)]
+      .value;
+}
+
+void RankModel::make_parameters() {
+  for (const ParameterSlice& slice : parts_.slices) {
+    const StageParameter& given = parts_.stages[static_cast<std::size_t>(slice.stage)]
+                                      ->parameters()[static_cast<std::size_t>(slice.index)];
+    auto parameter = std::make_shared<Parameter>();
+    parameter->name = slice.name;
+    parameter->value = given.value;
+    parameter->global = slice.global;
+    parameter->shared = !slice.counted;
+    parameter->shared_embedding = slice.tied;
+    parameter->embedding_or_output = given.tied || given.embedding_or_output;
+    params_.push_back(std::move(parameter));
+  }
+}
+
+Status RankModel::make_buffers() {
+  const RunConfig& config = *parts_.config;
+  const int replicas = parts_.alone ? 1 : config.grid.dp();
+  buffers_.resize(parts_.stages.size());
+  for (std::size_t stage = 0; stage < parts_.stages.size(); ++stage) {
+    std::vector<ParameterPtr> held;
+    for (std::size_t i = 0; i < params_.size(); ++i) {
+      if (slices()[i].stage == static_cast<int>(stage)) held.push_back(params_[i]);
+    }
+    if (held.empty()) continue;
+    const int number = static_cast<int>(stage);
+    GradBufferOptions options;
+    options.layout = param_layout_options(config.optimizer, replicas,
+                                          parts_.alone ? 0 : config.grid.coordinate(parts_.rank, Axis::kPp),
+                                          chunk_of(parts_.stages, number));
+    if (parts_.alone) options.layout.distributed = config.optimizer.precision_aware;
+    options.shard = parts_.alone ? 0 : config.grid.coordinate(parts_.rank, Axis::kDp);
+    options.own_memory = parts_.alone;
+    options.rank = parts_.rank;
+    auto made = GradBuffer::create(std::move(held), options);
+    if (!made) return tl::unexpected(made.error());
+    buffers_[stage] = std::move(*made);
+  }
+  return {};
+}
+
+float RankModel::scale() const { return scaler() == nullptr ? 1.0f : scaler()->scale(); }
+
+double RankModel::lr() const { return scheduler().get_lr(ParamGroup{}); }
+
+void RankModel::bind_gradients(int stage, std::byte* memory) {
+  GradBuffer* grads = buffer(stage);
+  if (grads == nullptr) return;
+  for (int bucket = 0; bucket < grads->buckets(); ++bucket) {
+    const std::int64_t begin = grads->layout().buckets()[static_cast<std::size_t>(bucket)].begin;
+    grads->bind_gradients(bucket, memory + begin * dtype_bytes(grads->key().gradient));
+  }
+}
+
+void RankModel::bind_parameters(int stage, std::byte* memory) {
+  GradBuffer* grads = buffer(stage);
+  if (grads == nullptr) return;
+  for (int bucket = 0; bucket < grads->buckets(); ++bucket) {
+    const std::int64_t begin = grads->layout().buckets()[static_cast<std::size_t>(bucket)].begin;
+    grads->bind_parameters(bucket, memory + begin * dtype_bytes(grads->key().parameter));
+  }
+}
+
+void RankModel::zero_gradients() {
+  optimizer().zero_grad();
+  for (const auto& grads : buffers_) {
+    if (grads != nullptr) grads->zero();
+  }
+}
+
+Status RankModel::collect_leaf_gradients(int stage) {
+  for (std::size_t i = 0; i < slices().size(); ++i) {
+    if (slices()[i].stage != stage) continue;
+    at::Tensor& value = leaf(slices()[i]);
+    const at::Tensor gradient = value.grad();
+    if (!gradient.defined()) continue;
+    PL_TRY(accumulate_main_grad(*params_[i], gradient));
+    value.mutable_grad().reset();
+  }
+  return {};
+}
+
+at::Tensor RankModel::tied_gradient(std::size_t slice) const {
+  const GradBuffer& grads = *buffer(slices()[slice].stage);
+  return grads.distributed() ? grads.shard_gradients(params_[slice]->bucket)
+                             : params_[slice]->main_grad.view({-1});
+}
+
+std::vector<std::size_t> RankModel::tied_slices() const {
+  std::vector<std::size_t> out;
+  for (std::size_t i = 0; i < slices().size(); ++i) {
+    if (slices()[i].tied) out.push_back(i);
+  }
+  return out;
+}
+
+std::vector<RankModel::OwnPart> RankModel::own_parts() const {
+  const at::NoGradGuard no_grad;
+  // Main parameters carry their model parameter's number and whether they are the tied one's further use.
+  std::map<std::pair<int, bool>, std::size_t> slice_of;
+  for (std::size_t i = 0; i < params_.size(); ++i) slice_of[{params_[i]->global, params_[i]->shared}] = i;
+  std::vector<OwnPart> out;
+  for (const ParameterPtr& main : optimizer().get_parameters()) {
+    const std::size_t i = slice_of.at({main->global, main->shared});
+    OwnPart part;
+    part.slice = &slices()[i];
+    part.begin = main->begin;
+    part.value = params_[i]->value.detach().reshape({-1}).narrow(0, main->begin, main->numel());
+    part.gradient = params_[i]->main_grad.reshape({-1}).narrow(0, main->begin, main->numel());
+    part.main = main->value.detach().reshape({-1});
+    if (const ParamState* state = optimizer().find_state(*main)) part.state = *state;
+    out.push_back(std::move(part));
+  }
+  return out;
+}
+
+std::uint64_t RankModel::parameter_digest(const ParameterSlice& slice) const {
+  Hasher hasher;
+  hasher.text(slice.name);
+  hash_tensor(hasher, leaf(slice).detach());
+  return hasher.digest();
+}
+
+std::uint64_t state_digest(const RankModel::OwnPart& part) {
+  Hasher hasher;
+  hasher.text(part.slice->name);
+  for (const at::Tensor& tensor :
+       {part.main, part.state.exp_avg, part.state.exp_avg_sq, part.state.momentum_buffer})
+    hash_tensor(hasher, tensor);
+  hasher.i64(part.state.step);
+  return hasher.digest();
+}
+
+ModelDigests digest_of_model(std::vector<RankModel::OwnPart> parts, int parameters) {
+  std::sort(parts.begin(), parts.end(), [](const RankModel::OwnPart& a, const RankModel::OwnPart& b) {
+    return a.slice->global != b.slice->global ? a.slice->global < b.slice->global : a.begin < b.begin;
+  });
+  ModelDigest values(parameters), states(parameters);
+  for (auto first = parts.begin(); first != parts.end();) {
+    const auto end = std::find_if(first, parts.end(), [&](const RankModel::OwnPart& part) {
+      return part.slice->global != first->slice->global;
+    });
+    Hasher value, state;
+    value.text(first->slice->name);
+    state.text(first->slice->name);
+    std::int64_t next = 0;
+    for (auto part = first; part != end; ++part) {
+      PL_ASSERT_MSG(part->begin == next,
+                    fmt::format("parts of {} do not follow each other", part->slice->name));
+      next = part->end();
+      hash_tensor(value, part->value);
+      hash_tensor(state, part->main);
+    }
+    PL_ASSERT_MSG(next == first->slice->size,
+                  fmt::format("parts of {} leave something out", first->slice->name));
+    for (const auto tensor : {&ParamState::exp_avg, &ParamState::exp_avg_sq, &ParamState::momentum_buffer}) {
+      for (auto part = first; part != end; ++part) hash_tensor(state, part->state.*tensor);
+    }
+    state.i64(first->state.step);
+    values.set(first->slice->global, value.digest());
+    states.set(first->slice->global, state.digest());
+    first = end;
+  }
+  return {values.value(), states.value()};
+}
+
+}  // namespace plumbline

@@ -1,0 +1,98 @@
+// RankModel: what training changes on one rank - the parameters of its stages, their gradient buffers, the
+// optimizer and its scheduler - and the parts of it that a rank is responsible for, for digests and proofs. The
+// Program's phases are the worker's; nothing here communicates.
+//
+// Buffers are laid out as the lowering laid out the slots (param_layout.h), one a stage, and lie in the slots once
+// these are bound. With the distributed optimizer the model's tensors lie in the parameter slots too.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+#include "engine/base/result.h"
+#include "engine/config/run_config.h"
+#include "engine/model/stage.h"
+#include "engine/optim/chained_optimizer.h"
+#include "engine/optim/grad_buffer.h"
+#include "engine/optim/param_scheduler.h"
+#include "engine/optim/setup.h"
+#include "engine/train/model_table.h"
+
+namespace plumbline {
+
+class RankModel {
+ public:
+  struct Parts {
+    const RunConfig* config = nullptr;  // outlives it
+    Rank rank = 0;
+    std::vector<Stage*> stages;          // of the whole model, null where another rank holds it; outlive it
+    std::vector<ParameterSlice> slices;  // ModelTable::slices of the stages held
+    std::vector<GroupKey> known_keys;    // of the whole model, so that all ranks have the same groups
+    // Whether this is all there is (the sequential reference): gradients have memory of their own, and states that
+    // would be sharded over replicas are in one shard.
+    bool alone = false;
+  };
+  static Result<std::unique_ptr<RankModel>> create(Parts parts);
+
+  const std::vector<ParameterSlice>& slices() const { return parts_.slices; }
+  Parameter& parameter(std::size_t slice) { return *params_[slice]; }
+  ChainedOptimizer& optimizer() const { return *made_.optimizer; }
+  OptimizerParamScheduler& scheduler() const { return *made_.scheduler; }
+  float scale() const;  // of the loss; 1 without a scaler
+  const LossScaler* scaler() const { return optimizer().scaler(); }
+  double lr() const;  // of parameters without settings of their own
+
+  // The stage's buffer lies in `memory` from now on.
+  void bind_gradients(int stage, std::byte* memory);
+  void bind_parameters(int stage, std::byte* memory);
+
+  void zero_gradients();
+  // Adds the leaf gradients of a stage's last backward to its buffer and drops them.
+  Status collect_leaf_gradients(int stage);
+  // Own part of a slice's main gradient, flat: all of it, or this rank's shard of its bucket (a tied parameter has
+  // a bucket of its own; padding is included).
+  at::Tensor tied_gradient(std::size_t slice) const;
+  std::vector<std::size_t> tied_slices() const;  // at most two
+
+  // What this rank answers for: whole parameters, or its shards of them.
+  struct OwnPart {
+    const ParameterSlice* slice = nullptr;
+    std::int64_t begin = 0;  // in the flattened parameter
+    at::Tensor value;        // of the model, in its precision; flat
+    at::Tensor gradient;     // main gradient, flat
+    at::Tensor main;         // what the optimizer updates; value itself in fp32
+    ParamState state;        // tensors undefined where there is none yet
+    std::int64_t end() const { return begin + value.numel(); }
+  };
+  std::vector<OwnPart> own_parts() const;
+  // Name and bytes of a whole parameter in the model's precision, as this rank has it.
+  std::uint64_t parameter_digest(const ParameterSlice& slice) const;
+
+ private:
+  explicit RankModel(Parts parts) : parts_(std::move(parts)) {}
+  void make_parameters();
+  Status make_buffers();
+  GradBuffer* buffer(int stage) const { return buffers_[static_cast<std::size_t>(stage)].get(); }
+  at::Tensor& leaf(const ParameterSlice& slice) const;
+
+  Parts parts_;
+  std::vector<ParameterPtr> params_;                  // by slice
+  std::vector<std::shared_ptr<GradBuffer>> buffers_;  // by stage; null: not held, or without parameters
+  OptimizerAndScheduler made_;
+};
+
+// Digests of the whole model from the parts of all ranks together, the same for every layout: over parameters, and
+// over main parameters, moments and step counts. `parts`: each element of each counted parameter once.
+struct ModelDigests {
+  std::uint64_t parameters = 0, optimizer = 0;
+};
+ModelDigests digest_of_model(std::vector<RankModel::OwnPart> parts, int parameters);
+// Of one part's optimizer state.
+std::uint64_t state_digest(const RankModel::OwnPart& part);
+
+}  // namespace plumbline
