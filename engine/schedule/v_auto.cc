@@ -49,7 +49,7 @@ std::int64_t cap_of(const GeneratorArgs& args) {
 Result<Schedule> make(const GeneratorArgs& args) {
   PL_TRY(check(args));
   const std::int64_t cap = cap_of(args);
-  const VAutoResult found = search_v_blocks(args, cap);
+  const VAutoResult found = search_v_blocks(args, cap, VAutoGoal::kOrder);
   if (!found.rows) {
     return fail(
         ErrorCode::kConfig,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/schedule/v_fill.h"
 #include "engine/schedule/v_reorder.h"
 #include "engine/schedule/v_repeat.h"
 
@@ -116,13 +117,23 @@ struct Attempt {
 
 class Search {
  public:
-  Search(const GeneratorArgs& args, std::int64_t cap)
+  Search(const GeneratorArgs& args, std::int64_t cap, VAutoGoal goal)
       : args_(args),
+        goal_(goal),
         ranks_(args.ranks),
         microbatches_(args.microbatches),
         // The reordering of the warm-up wants 2P microbatches; what is too much is left out afterwards.
         repeated_(std::max(args.microbatches, 2 * args.ranks)),
-        cap_(static_cast<int>(std::min<std::int64_t>(2 * args.ranks, cap))) {}
+        cap_(static_cast<int>(std::min<std::int64_t>(2 * args.ranks, cap))) {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      Nanoseconds work = 0;
+      for (const int stage : {v_stage(ranks_, rank, 0), v_stage(ranks_, rank, 1)}) {
+        work += entry_of(args.costs.forward, stage) + entry_of(args.costs.input_grad, stage) +
+                entry_of(args.costs.weight_grad, stage);
+      }
+      most_work_ = std::max(most_work_, work * microbatches_);
+    }
+  }
 
   VAutoResult run() {
     Block block(at(ranks_));
@@ -136,6 +147,7 @@ class Search {
             Attempt attempt = order_of(block);
             if (attempt.peak > cap_) break;  // a later change takes more
             if (attempt.made) keep(std::move(attempt));
+            if (goal_ == VAutoGoal::kOrder && is_optimal()) return std::move(result_);
           }
         }
       }
@@ -144,6 +156,9 @@ class Search {
   }
 
  private:
+  // No rank waits that does not have to: the stage time is the most that a rank has to compute.
+  bool is_optimal() const { return result_.rows && result_.stage_time == most_work_; }
+
   void keep(Attempt attempt) {
     const int idle = idle_slots(attempt.rows);
     const auto known = result_.idle_slots_of_peak.emplace(attempt.peak, idle).first;
@@ -183,12 +198,16 @@ class Search {
   }
 
   const GeneratorArgs& args_;
+  const VAutoGoal goal_;
   const int ranks_, microbatches_, repeated_, cap_;
+  Nanoseconds most_work_ = 0;
   VAutoResult result_;
 };
 
 }  // namespace
 
-VAutoResult search_v_blocks(const GeneratorArgs& args, std::int64_t cap) { return Search(args, cap).run(); }
+VAutoResult search_v_blocks(const GeneratorArgs& args, std::int64_t cap, VAutoGoal goal) {
+  return Search(args, cap, goal).run();
+}
 
 }  // namespace plumbline

@@ -23,7 +23,11 @@ struct VAutoResult {
   std::map<int, int> idle_slots_of_peak;
 };
 
+// Whether the search may stop at an order that nothing can beat, or goes through all blocks for the sake of
+// the map from peaks to idle slots.
+enum class VAutoGoal { kOrder, kMap };
+
 // `cap` in chunk activations. Costs must have passed check_costs.
-VAutoResult search_v_blocks(const GeneratorArgs& args, std::int64_t cap);
+VAutoResult search_v_blocks(const GeneratorArgs& args, std::int64_t cap, VAutoGoal goal);
 
 }  // namespace plumbline

@@ -24,14 +24,4 @@ void drop_surplus(SlotRows& rows, int microbatches);
 // Moves weight gradients of the warm-up to the end, as many as fit under `peak`: for few microbatches.
 void delay_first_weight_grads(SlotRows& rows, int peak);
 
-// Fills idle slots, left to right, with the next pass of the same rank that may run there without raising
-// the peak.
-void fill_idle_slots(SlotRows& rows, int microbatches);
-
-// Weight gradients in the order of their backwards.
-bool relabel_weight_grads(SlotRows& rows, int microbatches);
-
-// Every pass `microbatches` times and behind what it needs.
-bool is_complete(const SlotRows& rows, int microbatches);
-
 }  // namespace plumbline

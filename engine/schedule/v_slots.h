@@ -30,6 +30,24 @@ using SlotPattern = std::array<int, kSlotPasses>;
 // arrive) and after its `microbatches`-th time.
 SlotRows repeat_pattern(const std::vector<SlotPattern>& pattern, int microbatches);
 
+using PassCounts = std::array<int, kSlotPasses>;
+
+// Slot of each rank's k-th pass of each kind, -1 while unknown.
+class SlotOfPass {
+ public:
+  SlotOfPass(int ranks, int microbatches)
+      : ranks_(ranks),
+        slots_(static_cast<std::size_t>(ranks) * static_cast<std::size_t>(microbatches) * kSlotPasses, -1) {}
+  int& of(int rank, SlotPass pass, int k) {
+    const std::size_t row = static_cast<std::size_t>(k) * static_cast<std::size_t>(ranks_);
+    return slots_[(row + static_cast<std::size_t>(rank)) * kSlotPasses + static_cast<std::size_t>(pass)];
+  }
+
+ private:
+  const int ranks_;
+  std::vector<int> slots_;
+};
+
 // Most activations a rank holds at once.
 int peak_of(const SlotRow& row);
 int peak_of(const SlotRows& rows);

@@ -213,7 +213,8 @@ TEST(OrdersOracle, VBuildingBlocks) {
         eval["cost"] = line["cost"];
         EXPECT_EQ(test::expect_evaluation(schedule, eval, test::label_of(line)), 5);
         std::map<std::string, int> frontier;
-        for (const auto& [peak, idle] : search_v_blocks(args, line["cap"]).idle_slots_of_peak)
+        for (const auto& [peak, idle] :
+             search_v_blocks(args, line["cap"], VAutoGoal::kMap).idle_slots_of_peak)
           frontier[std::to_string(peak)] = idle;
         EXPECT_EQ(json(frontier), line["mem_to_bubble_slots"]) << test::label_of(line);
         ++compared;

@@ -127,6 +127,23 @@ inline int peak_live(const Schedule& schedule, int rank) {
   return peak;
 }
 
+// Most that a rank holds when F takes `held`, I gives back `freed_early` of it and W, or B, the rest; in
+// the rank's order.
+inline std::int64_t peak_held(const Schedule& schedule, int rank, const ActivationModel& model) {
+  std::int64_t live = 0;
+  std::int64_t peak = 0;
+  for (const Action& action : schedule.row(rank)) {
+    const std::int64_t held = entry_of(model.held, action.stage);
+    const std::int64_t early = entry_of(model.freed_early, action.stage);
+    if (action.kind == ActionKind::kForward) live += held;
+    if (action.kind == ActionKind::kInputGrad) live -= early;
+    if (action.kind == ActionKind::kWeightGrad) live -= held - early;
+    if (action.kind == ActionKind::kBackward) live -= held;
+    peak = std::max(peak, live);
+  }
+  return peak;
+}
+
 inline bool valid(const Schedule& schedule) { return complete(schedule) && makespan(schedule, Costs{}) >= 0; }
 
 inline Result<Schedule> generate(std::string_view name, const GeneratorArgs& args) {
