@@ -100,6 +100,11 @@ int train(const ConfigArguments& arguments, const Options& options) {
   if (!outcome) return report(outcome.error());
   const Status finished = writer->finish(record);
   if (!finished) return report(finished.error());
+  if (outcome->skipped > 0) {
+    print_line(fmt::format("{} steps updated the model, {} overflowed and were skipped", outcome->updates,
+                           outcome->skipped));
+  }
+  for (const std::string& notice : outcome->notices) hint(notice);
   if (outcome->exit_code != kExitHolds) {
     report_stop(*outcome);
     print_line(fmt::format("record  {}", options.out));

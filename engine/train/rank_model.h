@@ -40,7 +40,7 @@ class RankModel {
   static Result<std::unique_ptr<RankModel>> create(Parts parts);
 
   const std::vector<ParameterSlice>& slices() const { return parts_.slices; }
-  Parameter& parameter(std::size_t slice) { return *params_[slice]; }
+  Parameter& parameter(std::size_t slice) const { return *params_[slice]; }
   ChainedOptimizer& optimizer() const { return *made_.optimizer; }
   OptimizerParamScheduler& scheduler() const { return *made_.scheduler; }
   float scale() const;  // of the loss; 1 without a scaler

@@ -53,6 +53,7 @@ struct Trainer::Impl {
   Status check_replicas(bool parameters_are_whole) const;
   void digest(StepRow& row) const;
   Result<bool> sync_parameters();
+  void note_skips();
   void stop(const SimStep& step);
   Result<bool> train();
   Result<bool> evaluate();
@@ -307,6 +308,7 @@ Result<bool> Trainer::Impl::step(const StepInput& input) {
   if (!input.evaluation) digest(row);
   record.steps.push_back(row);
   ++steps;
+  if (!input.evaluation) ++(row.skipped ? outcome.skipped : outcome.updates);
   if (options.on_step) PL_TRY(options.on_step(record));
   if (!outcome.toy.empty()) outcome.exit_code = 4;
   return outcome.exit_code == 0;
@@ -356,6 +358,30 @@ Result<bool> Trainer::Impl::sync_parameters() {
   return true;
 }
 
+// What the loss scale of a finished run has to say. Nothing trained is no success, however well the steps went.
+void Trainer::Impl::note_skips() {
+  const LossScaler* scaler = workers.front()->model().scaler();
+  if (scaler == nullptr || outcome.exit_code != 0) return;
+  const LossScaler::Facts facts = scaler->facts();
+  if (facts.broken) {
+    outcome.notices.push_back(fmt::format(
+        "the loss scale is {}: every gradient overflows or vanishes — cap its growth, or use a smaller one",
+        scaler->scale()));
+  }
+  if (facts.livelock) {
+    outcome.notices.push_back(fmt::format(
+        "the last {} steps overflowed at the lowest loss scale, {}: it cannot help — look for the "
+        "gradient that is not finite",
+        facts.overflows_at_minimum, scaler->scale()));
+  }
+  if (outcome.updates > 0 || outcome.skipped == 0) return;
+  outcome.exit_code = 1;
+  outcome.notices.push_back(fmt::format(
+      "none of the {} steps updated the model: all overflowed and were skipped; the loss scale is {} "
+      "now — use a smaller --initial-loss-scale, or look for the gradient that is not finite",
+      outcome.skipped, scaler->scale()));
+}
+
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Trainer::~Trainer() = default;
 
@@ -401,6 +427,7 @@ Result<TrainOutcome> Trainer::run() {
     if (!go_on) return tl::unexpected(go_on.error());
     if (!*go_on) break;
   }
+  self.note_skips();
   return self.outcome;
 }
 

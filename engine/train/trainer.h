@@ -26,8 +26,12 @@ struct TrainOutcome {
   bool completed = true;
   std::vector<Finding> findings;  // of the step that did not complete, or whose labels were wrong
   std::vector<ToyFinding> toy;    // toy model: contributions that were not what they must be
-  int exit_code = 0;              // docs/exit-codes.md: 0, 3 deadlock, 4 wrong labels or contributions
-  double validation_loss = 0.0;   // of the last evaluation, nats a byte; NaN: none
+  // docs/exit-codes.md: 0, 3 deadlock, 4 wrong labels or contributions, 1 when every step was skipped, so that
+  // nothing was trained.
+  int exit_code = 0;
+  int updates = 0, skipped = 0;      // training steps that changed the model, and that an overflow left out
+  std::vector<std::string> notices;  // about skipped steps and the loss scale; also of a run that ended well
+  double validation_loss = 0.0;      // of the last evaluation, nats a byte; NaN: none
 };
 
 class Trainer {
