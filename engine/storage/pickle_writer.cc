@@ -263,7 +263,8 @@ std::string describe_pickle(const Pickle& pickle, std::size_t lines) {
   std::vector<std::pair<PickleRef, int>> open{{pickle.root, 0}};
   std::vector<bool> seen(pickle.nodes.size());
   while (!open.empty() && lines-- > 0) {
-    const auto [ref, depth] = open.back();
+    const PickleRef ref = open.back().first;
+    const int depth = open.back().second;
     open.pop_back();
     const PickleNode& node = pickle.at(ref);
     const bool again = seen[ref] && !node.items.empty();
