@@ -72,8 +72,8 @@ constexpr std::optional<ElementType> element_type_from_name(std::string_view nam
 
 using Shape = std::vector<std::int64_t>;
 
-// Product of the dimensions, and bytes of so many elements; absent when a dimension is negative, 64 bits do not
-// hold it, or the bits do not fill bytes.
+// Product of the dimensions, and bytes of so many elements; absent when a dimension is negative, 64 bits do
+// not hold it, or the bits do not fill bytes.
 std::optional<std::int64_t> element_count(const Shape& shape);
 std::optional<std::uint64_t> byte_count(ElementType type, const Shape& shape);
 std::string shape_text(const Shape& shape);  // "[2, 3]"

@@ -1,7 +1,7 @@
 // FileLayer: the few file operations a checkpoint needs, so that the same saving code runs on a POSIX file
-// system and on a simulated disk that loses power (simulated_disk.h). Small on purpose: files are written once,
-// from begin to end, and never opened again for writing; what must replace a file is written beside it and
-// renamed.
+// system and on a simulated disk that loses power (simulated_disk.h). Small on purpose: files are written
+// once, from begin to end, and never opened again for writing; what must replace a file is written beside it
+// and renamed.
 //
 // What is durable: the bytes of a file after sync() of it, an entry of a directory (made, renamed, removed)
 // after sync_directory() of that directory. Nothing else.

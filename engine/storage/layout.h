@@ -36,7 +36,8 @@ Result<std::vector<std::int64_t>> list_iterations(FileLayer& files, const std::s
 // is there.
 Result<std::string> resolve_folder(FileLayer& files, const std::string& directory, const std::string& name);
 
-// Removes what crashed saves left behind and moves back what they had moved aside. Only by who holds the lock.
+// Removes what crashed saves left behind and moves back what they had moved aside. Only by who holds the
+// lock.
 Status clean_up(FileLayer& files, const std::string& directory);
 
 std::string staging_path(const std::string& directory, const std::string& name);

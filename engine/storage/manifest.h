@@ -1,6 +1,6 @@
-// The manifest of a checkpoint in plumbline's own format: which tensors there are, where their pieces lie, with
-// a digest of each piece and each file, and all state that is not a tensor. docs/checkpoint-format.md has the
-// grammar. The manifest ends in a digest of itself; a checkpoint without a whole manifest is none.
+// The manifest of a checkpoint in plumbline's own format: which tensors there are, where their pieces lie,
+// with a digest of each piece and each file, and all state that is not a tensor. docs/checkpoint-format.md
+// has the grammar. The manifest ends in a digest of itself; a checkpoint without a whole manifest is none.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,9 @@ namespace plumbline {
 inline constexpr std::string_view kManifestFormat = "plumbline-checkpoint";
 inline constexpr int kManifestVersion = 1;
 inline constexpr std::string_view kManifestName = "manifest.json";
+
+// Tensors inside an object are stored under this, the object's key, '#' and a number.
+inline constexpr std::string_view kObjectTensor = "object:";
 
 struct ManifestFile {
   std::string name;  // beside the manifest

@@ -22,8 +22,9 @@ bool boxes_overlap(const Place& a, const Place& b) {
   return true;
 }
 
-// Boxes that do not overlap and together have as many elements as the tensor cover it exactly. Flattened ranges
-// are boxes here once the ranges of one box follow each other. False: not known, the runs must be looked at.
+// Boxes that do not overlap and together have as many elements as the tensor cover it exactly. Flattened
+// ranges are boxes here once the ranges of one box follow each other. False: not known, the runs must be
+// looked at.
 bool covers_by_boxes(const Shape& global, const std::vector<Place>& places) {
   std::vector<Place> sorted;
   for (const Place& place : places) {

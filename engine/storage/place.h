@@ -1,6 +1,6 @@
-// Place: which elements of a global tensor a piece holds - a box, or a range of the flattened box (a distributed
-// optimizer's shard). Everything about layouts reduces to runs: stretches of elements that lie next to each
-// other both in the global tensor (row-major) and in the piece.
+// Place: which elements of a global tensor a piece holds - a box, or a range of the flattened box (a
+// distributed optimizer's shard). Everything about layouts reduces to runs: stretches of elements that lie
+// next to each other both in the global tensor (row-major) and in the piece.
 #pragma once
 
 #include <cstdint>

@@ -146,11 +146,12 @@ Result<std::vector<std::byte>> CheckpointReader::read_piece(const ManifestTensor
   return bytes;
 }
 
-Status CheckpointReader::read_place(const ManifestTensor& tensor, const Place& place, void* data) const {
-  PL_TRY(check_place(place, tensor.shape, fmt::format("tensor '{}'", tensor.key)));
-  const std::vector<Run> wanted = runs_of(place, tensor.shape);
+Status CheckpointReader::read_place(const ManifestTensor& tensor, const Place& place, const Shape& global,
+                                    void* data) const {
+  PL_TRY(check_place(place, global, fmt::format("tensor '{}'", tensor.key)));
+  const std::vector<Run> wanted = runs_of(place, global);
   const std::size_t width = static_cast<std::size_t>(element_bits(tensor.type)) / 8;
-  if (width == 0 && place != whole_place(tensor.shape))
+  if (width == 0 && (place != whole_place(tensor.shape) || tensor.pieces.size() != 1))
     return fail(ErrorCode::kUnsupported, fmt::format("tensor '{}': parts of {} are smaller than a byte",
                                                      tensor.key, element_name(tensor.type)));
   for (const ManifestPiece& piece : tensor.pieces) {

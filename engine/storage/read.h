@@ -31,7 +31,11 @@ class CheckpointReader {
   // The piece's bytes, digest checked.
   Result<std::vector<std::byte>> read_piece(const ManifestTensor& tensor, const ManifestPiece& piece) const;
   // The elements of `place`, in its order, into `data`. One piece is in memory at a time.
-  Status read_place(const ManifestTensor& tensor, const Place& place, void* data) const;
+  Status read_place(const ManifestTensor& tensor, const Place& place, void* data) const {
+    return read_place(tensor, place, tensor.shape, data);
+  }
+  // ... of a tensor of another number of rows: elements that the file does not have stay as they are.
+  Status read_place(const ManifestTensor& tensor, const Place& place, const Shape& global, void* data) const;
 
  private:
   struct Shard {
@@ -55,15 +59,15 @@ struct FoundCheckpoint {
   std::string path;
 };
 
-// What a load should read: `iteration` if given, else what the tracker says. Absent (and not an error) when there
-// is no tracker: nothing has been saved yet. Ranks that read different trackers (a file system that lags) agree on
-// the larger one.
+// What a load should read: `iteration` if given, else what the tracker says. Absent (and not an error) when
+// there is no tracker: nothing has been saved yet. Ranks that read different trackers (a file system that
+// lags) agree on the larger one.
 Result<std::optional<FoundCheckpoint>> find_checkpoint(FileLayer& files, ControlChannel& channel,
                                                        const std::string& directory,
                                                        std::optional<std::int64_t> iteration = {});
 
-// Opens and verifies, all ranks together and with the same result: after this the model may be touched. The error
-// of a checkpoint that cannot be used ends with the newest whole one.
+// Opens and verifies, all ranks together and with the same result: after this the model may be touched. The
+// error of a checkpoint that cannot be used ends with the newest whole one.
 Result<CheckpointReader> open_verified(FileLayer& files, ControlChannel& channel,
                                        const std::string& directory, const FoundCheckpoint& found,
                                        const StorageProgress& progress = {});

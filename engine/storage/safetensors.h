@@ -1,7 +1,7 @@
 // safetensors files: 8 bytes of length N (little endian), N bytes of JSON, then the tensors' bytes without a
 // gap. The reader refuses whatever the format forbids, before any memory of a tensor's size is spent: headers
-// over 100 MB or longer than the file, keys that come twice, offsets that overlap, leave holes or run backwards,
-// sizes that do not match shape and type or overflow, trailing bytes, truncation.
+// over 100 MB or longer than the file, keys that come twice, offsets that overlap, leave holes or run
+// backwards, sizes that do not match shape and type or overflow, trailing bytes, truncation.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +41,8 @@ struct SafetensorsHeader {
   const SafetensorsEntry* find(std::string_view name) const;
 };
 
-// From the header's text and the whole file's size. Errors (kParse) name `path` and the tensor or byte offset.
+// From the header's text and the whole file's size. Errors (kParse) name `path` and the tensor or byte
+// offset.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t file_bytes,
                                                    const std::string& path);
 // From the file; only the header is read.
@@ -67,9 +68,9 @@ struct WrittenFile {
   std::vector<WrittenTensor> tensors;  // in the file's order
 };
 
-// Writes a file that does not exist yet, and syncs it. Tensors are put in order: larger elements first, then by
-// name, so that each one is aligned to its element; the header is padded with blanks to a multiple of 8. Same
-// tensors, same bytes. Refuses names that come twice and a header the reader would refuse.
+// Writes a file that does not exist yet, and syncs it. Tensors are put in order: larger elements first, then
+// by name, so that each one is aligned to its element; the header is padded with blanks to a multiple of 8.
+// Same tensors, same bytes. Refuses names that come twice and a header the reader would refuse.
 Result<WrittenFile> write_safetensors(FileLayer& files, const std::string& path,
                                       std::vector<SafetensorsTensor> tensors,
                                       const std::vector<std::pair<std::string, std::string>>& metadata = {},

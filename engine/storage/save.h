@@ -9,8 +9,8 @@
 //            the tracker, syncs
 //
 // Any failure before the rename, or a rank that does not come, is the same error on every rank, and the old
-// checkpoint stays the newest. What a failed save leaves is never taken for a checkpoint and is removed by the
-// next one.
+// checkpoint stays the newest. What a failed save leaves is never taken for a checkpoint and is removed by
+// the next one.
 #pragma once
 
 #include <cstdint>

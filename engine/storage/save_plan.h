@@ -1,5 +1,5 @@
-// The messages of a save, and what all ranks conclude from them. Pure: same messages, same conclusion, so that
-// no rank needs to be told.
+// The messages of a save, and what all ranks conclude from them. Pure: same messages, same conclusion, so
+// that no rank needs to be told.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ namespace plumbline {
 std::string print_offer(const CheckpointToSave& request);
 
 // The manifest of all offers, without digests: pieces carry the index of the rank as their file. An error
-// (kState) names the tensor and the ranks: a hole, an overlap, another shape or type, an object without owner or
-// with two, copies of an object that differ.
+// (kState) names the tensor and the ranks: a hole, an overlap, another shape or type, an object without owner
+// or with two, copies of an object that differ.
 Result<Manifest> plan_save(const std::vector<std::string>& offers);
 
 struct ShardReport {
@@ -33,8 +33,8 @@ struct ShardReport {
 std::string print_report(const ShardReport& report);
 Result<ShardReport> parse_report(const std::string& text);
 
-// Puts the digests in and drops ranks that wrote nothing. An error (kState) names the rank that failed, or the
-// piece whose copies differ and where.
+// Puts the digests in and drops ranks that wrote nothing. An error (kState) names the rank that failed, or
+// the piece whose copies differ and where.
 Status apply_reports(const std::vector<std::string>& reports, Manifest& plan);
 
 std::string shard_name(int rank, int ranks);  // "shard_00002_of_00004.safetensors"

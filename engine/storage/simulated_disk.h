@@ -1,10 +1,10 @@
-// SimulatedDisk: a file system in memory that can fail at any call and lose power. It is the strictest reading
-// of POSIX: after a loss of power, bytes of a file that were not synced are kept, zeroed or garbage, sector by
-// sector, and the file may end anywhere after its synced part; changes of a directory that were not synced are
-// there or not, each by itself, in any combination. A rename is one change: both names or none.
+// SimulatedDisk: a file system in memory that can fail at any call and lose power. It is the strictest
+// reading of POSIX: after a loss of power, bytes of a file that were not synced are kept, zeroed or garbage,
+// sector by sector, and the file may end anywhere after its synced part; changes of a directory that were not
+// synced are there or not, each by itself, in any combination. A rename is one change: both names or none.
 //
-// A machine writes through a SimulatedFiles, one a process; `Fault` says what goes wrong with it and when. All
-// is deterministic: same calls and same seed, same survivors.
+// A machine writes through a SimulatedFiles, one a process; `Fault` says what goes wrong with it and when.
+// All is deterministic: same calls and same seed, same survivors.
 #pragma once
 
 #include <cstdint>

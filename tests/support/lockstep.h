@@ -1,5 +1,5 @@
-// Ranks as threads of which one runs at a time: a rank runs until it waits in exchange() or yields, then a drawn
-// one goes on. Same seed, same interleaving, no clock. A rank that has gone makes every exchange fail.
+// Ranks as threads of which one runs at a time: a rank runs until it waits in exchange() or yields, then a
+// drawn one goes on. Same seed, same interleaving, no clock. A rank that has gone makes every exchange fail.
 #pragma once
 
 #include <condition_variable>

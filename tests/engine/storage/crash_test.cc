@@ -1,6 +1,6 @@
-// Whatever happens while four ranks save, a restarted run finds the old checkpoint or the new one, whole, and the
-// next save succeeds. Each changing call of each rank is a point; at each one a rank is killed, all machines lose
-// power (with several drawings of what survives), or the call fails.
+// Whatever happens while four ranks save, a restarted run finds the old checkpoint or the new one, whole, and
+// the next save succeeds. Each changing call of each rank is a point; at each one a rank is killed, all
+// machines lose power (with several drawings of what survives), or the call fails.
 #include <string>
 #include <vector>
 

@@ -8,18 +8,11 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "tests/support/covers.h"
 #include "tests/support/property.h"
 
 namespace plumbline::test {
 namespace {
-
-int below(int end) { return *rc::gen::resize(100, rc::gen::inRange(0, end)); }
-
-Shape any_shape() {
-  Shape shape;
-  for (int dims = below(4); dims > 0; --dims) shape.push_back(1 + below(5));
-  return shape;
-}
 
 // The flattened global index of every element of a place, in the place's order: the slow and plain way.
 std::vector<std::int64_t> elements_of(const Place& place, const Shape& global) {
@@ -35,41 +28,6 @@ std::vector<std::int64_t> elements_of(const Place& place, const Shape& global) {
     if (!place.flattened || (i >= place.begin && i < place.begin + place.count)) all.push_back(index);
   }
   return all;
-}
-
-// Cuts a box along random dimensions, and some of the boxes into flattened ranges.
-void cut(const Place& box, int depth, std::vector<Place>& out) {
-  const std::size_t dims = box.shape.size();
-  const std::size_t along = dims == 0 ? 0 : static_cast<std::size_t>(below(static_cast<int>(dims)));
-  if (depth > 0 && dims > 0 && box.shape[along] > 1) {
-    const std::int64_t first = 1 + below(static_cast<int>(box.shape[along]) - 1);
-    Place left = box, right = box;
-    left.shape[along] = first;
-    right.shape[along] -= first;
-    right.offset[along] += first;
-    cut(left, depth - 1, out);
-    cut(right, depth - 1, out);
-    return;
-  }
-  if (below(3) != 0) {
-    out.push_back(box);
-    return;
-  }
-  const std::int64_t count = *element_count(box.shape);
-  for (std::int64_t at = 0; at < count;) {
-    Place range = box;
-    range.flattened = true;
-    range.begin = at;
-    range.count = std::min<std::int64_t>(count - at, below(7));  // empty ones among them
-    at += range.count;
-    out.push_back(range);
-  }
-}
-
-std::vector<Place> any_cover(const Shape& global) {
-  std::vector<Place> places;
-  cut(whole_place(global), 3, places);
-  return places;
 }
 
 std::string name_of(std::size_t i) { return "piece " + std::to_string(i); }

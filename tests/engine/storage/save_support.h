@@ -19,8 +19,8 @@ namespace plumbline::test {
 inline constexpr int kRanks = 4;
 inline const std::string kDirectory = "/ckpt";
 
-// w [8, 6] by rows, v [8, 6] by columns where 6 = 2 + 1 + 2 + 1, m [37] flattened, n [5] copied on all ranks. Values
-// are drawn from `salt`, so that two checkpoints never share bytes.
+// w [8, 6] by rows, v [8, 6] by columns where 6 = 2 + 1 + 2 + 1, m [37] flattened, n [5] copied on all ranks.
+// Values are drawn from `salt`, so that two checkpoints never share bytes.
 struct RankState {
   std::vector<float> w, v, m, n;
 
@@ -105,8 +105,8 @@ struct Processes {
   std::uint64_t power_call = 0;
 };
 
-// The salt of the checkpoint that a restarted run finds, all of it checked; -1 when there is none. Anything else -
-// part of one, of two - fails the test.
+// The salt of the checkpoint that a restarted run finds, all of it checked; -1 when there is none. Anything
+// else - part of one, of two - fails the test.
 inline int found_salt(SimulatedDisk& disk, const std::string& where) {
   SimulatedFiles files(disk);
   const auto kind = files.kind(kDirectory);
