@@ -1,10 +1,24 @@
 #include "sim/channels.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace plumbline::sim {
+namespace {
 
-void Channels::begin_step(std::size_t channels) { channels_.assign(channels, Channel{}); }
+constexpr Bytes kSmall = Bytes{16} << 10;  // the largest message of the low-latency protocol
+
+Bytes unit_of(Bytes message) { return message <= kSmall ? 8 : Bytes{512} << 10; }
+std::int64_t units_of(Bytes message) {
+  return std::max<std::int64_t>(1, (message + unit_of(message) - 1) / unit_of(message));
+}
+
+}  // namespace
+
+void Channels::begin_step(const std::vector<EagerLimit>& limits) {
+  channels_.assign(limits.size(), Channel{});
+  for (std::size_t i = 0; i < limits.size(); ++i) channels_[i].limit = limits[i];
+}
 
 std::uint32_t Channels::activated(std::size_t channel, bool send) const {
   return channels_[channel].activated[send ? 1 : 0];
@@ -47,40 +61,106 @@ void Channels::activate(std::size_t index, EntryId entry, bool send, Nanoseconds
                         std::vector<Transfer>& out) {
   Channel& channel = channels_[index];
   ++channel.activated[send ? 1 : 0];
+  (*entries_)[entry].left = units_of((*entries_)[entry].bytes);
   push(send ? channel.sends : channel.receives, entry);
   if (send && channel.next_to_buffer == 0) channel.next_to_buffer = entry;
-  if (channel.sends.head != 0 && channel.receives.head != 0) match(channel, now, out);
-  if (model_->send != SendCompletion::kRendezvous) buffer(channel, now, out);
+  if (model_->emulate_mismatch) {
+    while (channel.sends.head != 0 && channel.receives.head != 0 && match_units(channel, now, out)) {
+    }
+  } else if (channel.sends.head != 0 && channel.receives.head != 0) {
+    match(channel, now, out);
+  }
+  if (model_->send != SendCompletion::kRendezvous && !model_->registered) buffer(channel, now, out);
+}
+
+// The whole messages meet: times of both ends.
+void Channels::pair(Channel& channel, EntryId send_id, EntryId receive_id, Nanoseconds now) {
+  Entry& send = (*entries_)[send_id];
+  Entry& receive = (*entries_)[receive_id];
+  receive.ready = now;
+  if (send.buffered) {
+    receive.end = std::max(now, send.end);
+  } else {
+    send.ready = now;
+    send.end = receive.end = channel.free_at = std::max(now, channel.free_at) + send.duration;
+  }
 }
 
 void Channels::match(Channel& channel, Nanoseconds now, std::vector<Transfer>& out) {
   const EntryId send_id = pop(channel.sends);
   const EntryId receive_id = pop(channel.receives);
-  Entry& send = (*entries_)[send_id];
-  Entry& receive = (*entries_)[receive_id];
-  receive.ready = now;
+  const Entry& send = (*entries_)[send_id];
+  pair(channel, send_id, receive_id, now);
   if (send.buffered) {
     channel.buffered -= send.bytes;
-    receive.end = std::max(now, send.end);
-  } else {
-    if (channel.next_to_buffer == send_id) channel.next_to_buffer = send.next;
-    send.ready = now;
-    send.end = receive.end = channel.free_at = std::max(now, channel.free_at) + send.duration;
+    channel.credits -= channel.limit.credits(send.bytes);
+  } else if (channel.next_to_buffer == send_id) {
+    channel.next_to_buffer = send.next;
   }
-  out.push_back({send_id, receive_id});
+  out.push_back(
+      {send_id, receive_id, 0, 0, std::min(send.bytes, (*entries_)[receive_id].bytes), !send.buffered});
+}
+
+// As many units as both heads have left. False: they never will.
+bool Channels::match_units(Channel& channel, Nanoseconds now, std::vector<Transfer>& out) {
+  const EntryId send_id = channel.sends.head;
+  const EntryId receive_id = channel.receives.head;
+  Entry& send = (*entries_)[send_id];
+  Entry& receive = (*entries_)[receive_id];
+  const bool equal = send.left == receive.left && send.bytes == receive.bytes;
+  channel.out_of_step = channel.out_of_step || !equal;
+  const Bytes unit = unit_of(send.bytes);
+  if (unit_of(receive.bytes) != unit) {
+    if (!std::exchange(channel.stuck, true))
+      out.push_back({send_id, receive_id, 0, 0, 0, false, false, false});
+    return false;
+  }
+  const std::int64_t units = std::min(send.left, receive.left);
+  Transfer transfer{send_id, receive_id};
+  transfer.from = (units_of(send.bytes) - send.left) * unit;
+  transfer.to = (units_of(receive.bytes) - receive.left) * unit;
+  transfer.bytes =
+      std::max<Bytes>(0, std::min({units * unit, send.bytes - transfer.from, receive.bytes - transfer.to}));
+  send.left -= units;
+  receive.left -= units;
+  transfer.last_of_send = send.left == 0;
+  transfer.send_ends = send.left == 0 && !send.buffered;
+  transfer.receive_ends = receive.left == 0;
+  // The first part that meets takes the whole message's time; the ends that it decides are these.
+  const Nanoseconds end =
+      send.buffered ? std::max(now, send.end) : std::max(now, channel.free_at) + send.duration;
+  if (!send.buffered) channel.free_at = end;
+  if (transfer.send_ends) send.ready = now, send.end = end;
+  if (transfer.receive_ends) receive.ready = now, receive.end = end;
+  if (send.left == 0) {
+    pop(channel.sends);
+    if (send.buffered) {
+      channel.buffered -= send.bytes;
+      channel.credits -= channel.limit.credits(send.bytes);
+    } else if (channel.next_to_buffer == send_id) {
+      channel.next_to_buffer = channel.sends.head;
+    }
+  }
+  if (receive.left == 0) pop(channel.receives);
+  out.push_back(transfer);
+  return true;
 }
 
 void Channels::buffer(Channel& channel, Nanoseconds now, std::vector<Transfer>& out) {
+  const bool limited = model_->send == SendCompletion::kEager;
   while (channel.next_to_buffer != 0) {
     const EntryId send_id = channel.next_to_buffer;
     Entry& send = (*entries_)[send_id];
-    if (model_->send == SendCompletion::kEager && channel.buffered + send.bytes > model_->eager_bytes) return;
+    const int credits = channel.limit.credits(send.bytes);
+    if (limited && channel.buffered + send.bytes > channel.limit.bytes) return;
+    if (limited && channel.limit.messages > 0 && channel.credits + credits > channel.limit.messages) return;
     channel.buffered += send.bytes;
+    channel.credits += credits;
     channel.next_to_buffer = send.next;
     send.buffered = true;
     send.ready = now;
     send.end = channel.free_at = std::max(now, channel.free_at) + send.duration;
-    out.push_back({send_id, 0});
+    out.push_back({send_id, 0, 0, 0, send.bytes, true, false});
   }
 }
 

@@ -128,6 +128,8 @@ class Explainer {
   void expand_host(const Thing& thing) {
     const ColdConnections::Waiting waiting = world_.connections().waiting(thing.index);
     if (waiting.communicator < 0) {
+      if (const auto all = world_.collective_connections().waiting(thing.index); all.communicator >= 0)
+        return expand_first_collective(thing, all);
       if (hosts_[thing.index].last.state != AdvanceState::kBlocked) return;
       wait_for_node(thing.node, static_cast<NodeId>(hosts_[thing.index].last.waiting_for),
                     "the host waits for it");
@@ -142,6 +144,19 @@ class Explainer {
       if (wait_for_hosts(thing.node, peer, reason)) continue;
       out_.wait(thing.node,
                 missing(world_.threads_of(peer).first, thing.index, "a first call to connect with"), reason);
+    }
+  }
+
+  void expand_first_collective(const Thing& thing, const CollectiveConnections::Waiting& waiting) {
+    const Communicator& communicator =
+        world_.linked().communicators[static_cast<std::size_t>(waiting.communicator)];
+    const std::string reason =
+        "all hosts must first connect for collectives of communicator " + communicator.name;
+    for (const std::int32_t position : waiting.missing) {
+      const Rank peer = communicator.members[static_cast<std::size_t>(position)];
+      if (wait_for_hosts(thing.node, peer, reason)) continue;
+      out_.wait(thing.node, missing(world_.threads_of(peer).first, thing.index, "a first collective"),
+                reason);
     }
   }
 
@@ -184,6 +199,8 @@ class Explainer {
     if (!entry.active) {
       if (entry.node == 0) {
         out_.wait(thing.node, host(entry.thread), "its host is still connecting");
+      } else if (graph_[entry.node].parked) {
+        wait_for_processors(thing.node, entry.node);
       } else {
         expand_predecessors(thing.node, entry.node);
       }
@@ -191,6 +208,19 @@ class Explainer {
     }
     const LinkedEndpoint& linked = world_.linked().endpoints[entry.route];
     const EndpointKind kind = world_.endpoint_of(entry).kind;
+    if (entry.broken) {
+      out_.wait(thing.node, missing(entry.thread, thing.index, "a call equal to the other members'"),
+                "the members of its communicator call different collectives");
+      return;
+    }
+    if (is_p2p(kind) &&
+        world_.channels().out_of_step(static_cast<std::size_t>(world_.channel_of(entry.route)))) {
+      out_.wait(
+          thing.node,
+          missing(world_.threads_of(linked.peer).first, thing.index, "the rest of a message of its size"),
+          "its channel is out of step, since ends of different size have met");
+      return;
+    }
     if (is_p2p(kind)) {
       const bool send = kind == EndpointKind::kSend;
       wait_for_counterpart(thing, {true, world_.channel_of(entry.route), send ? 0 : 1}, linked.peer,
@@ -216,6 +246,20 @@ class Explainer {
                            communicator.members[position], own - theirs - 1,
                            "needs the same call on every member of communicator " + communicator.name,
                            "a collective");
+    }
+  }
+
+  // Any of the groups that run on the device may give its processors back.
+  void wait_for_processors(int from, NodeId parked) {
+    const Rank rank = program_.threads[graph_[parked].thread].rank;
+    for (NodeId node = 1; node < graph_.size(); ++node) {
+      const Node& running = graph_[node];
+      if (running.kind != NodeKind::kGroup || !running.started || running.done) continue;
+      if (program_.threads[running.thread].rank != rank) continue;
+      for (EntryId id = running.first; id < running.first + running.count; ++id) {
+        if (world_.entries()[id].end < 0)
+          out_.wait_any(from, entry(id), "its kernel needs processors that this one holds");
+      }
     }
   }
 
@@ -305,6 +349,8 @@ class Explainer {
     switch (node.kind) {
       case NodeKind::kConnect:
         return out_.wait(from, host(node.thread), reason);
+      case NodeKind::kStarted:
+        return wait_for_node(from, node.first, reason, passed);
       case NodeKind::kPoint: {
         bool any = false;
         graph_.for_each_missing(on, [&](NodeId before, Because) {
@@ -339,13 +385,18 @@ class Explainer {
                world_.linked().communicators[static_cast<std::size_t>(linked.communicator)].name;
       }
       case Because::kLaunchOrder:
-        return "was launched after it on the same device";
+        return world_.model().cross == CrossComm::kLaunchOrder ? "may not start before it, in launch order"
+                                                               : "was launched after it on the same device";
       case Because::kCompute:
         return "starts after it, being after the compute stream";
       case Because::kWaitsFor:
         return "its stream waits for it";
       case Because::kPlan:
         return "is in a later kernel of the same group";
+      case Because::kQueue:
+        return "is behind it in a hardware queue, whatever its stream";
+      case Because::kModule:
+        return "is a kernel's first launch, which waits for the device";
     }
     return {};
   }

@@ -20,16 +20,26 @@ enum class NodeKind : std::uint8_t {
   kPoint,    // takes no time
   kConnect,  // completes when a cold connection is up; depends on nothing
   kComm,     // a call on a communicator: completes when all that take part have arrived
+  kStarted,  // completes when the node `first` starts
 };
 
-enum class Because : std::uint8_t { kStream, kCommunicator, kLaunchOrder, kCompute, kWaitsFor, kPlan };
+enum class Because : std::uint8_t {
+  kStream,
+  kCommunicator,
+  kLaunchOrder,
+  kCompute,
+  kWaitsFor,
+  kPlan,
+  kQueue,
+  kModule
+};
 
 struct Node {
   Nanoseconds start = 0;
   Nanoseconds end = 0;  // kGroup: the latest of the entries that are decided
   std::uint32_t thread = 0;
   std::uint32_t item = 0;
-  std::uint32_t first = 0;  // kGroup: entries; kKernel: uses; kRead: the variable
+  std::uint32_t first = 0;  // kGroup: entries; kKernel: uses; kRead: the variable; kStarted: a node
   std::uint32_t count = 0;
   std::uint32_t open = 0;     // kGroup: entries whose end is not decided
   std::uint32_t missing = 0;  // dependencies that are not complete
@@ -41,6 +51,9 @@ struct Node {
   bool done = false;
   bool wakes_host = false;  // its thread's host waits for it
   bool aborted = false;     // kGroup: ended by ncclCommAbort
+  bool parked = false;      // kGroup: may start, but its device has no processors left for it (N45)
+  int processors = 0;       // kGroup: that it holds
+  NodeId start_point = 0;   // the kStarted node of this one; 0: none
 };
 
 class DeviceGraph {

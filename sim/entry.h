@@ -18,12 +18,14 @@ struct Entry {
   NodeId node = 0;          // the kernel it is part of; 0 while its host is held by a cold connection
   EntryId next = 0;         // next of its queue (channel) or call (collective)
   Bytes bytes = 0;
+  std::int64_t left = 0;     // p2p: units not matched yet (Channels)
   Nanoseconds duration = 0;  // p2p: the transfer
   Nanoseconds ready = -1;    // all participants active
   Nanoseconds end = -1;      // decided end; -1: not yet
   Use use;
   bool active = false;
   bool buffered = false;  // a send that completed without its receive (N32)
+  bool broken = false;    // a collective whose members' calls differ, emulated: it never completes (N58)
 };
 
 }  // namespace plumbline::sim

@@ -1,99 +1,98 @@
 #include "sim/nccl_model.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
-#include <fmt/format.h>
-
 #include "engine/base/text.h"
+#include "engine/config/names.h"
 
 namespace plumbline {
 namespace {
 
-// The largest unit that divides evenly, without a blank: "2MiB", "1000B".
-std::string size_name(Bytes bytes) {
-  constexpr std::array<std::pair<Bytes, const char*>, 3> kUnits{
-      {{Bytes{1} << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}}};
-  for (const auto& [size, unit] : kUnits) {
-    if (bytes >= size && bytes % size == 0) return fmt::format("{}{}", bytes / size, unit);
+constexpr Bytes kMiB = Bytes{1} << 20;
+constexpr Bytes kKiB = Bytes{1} << 10;
+
+// N36. A connection has eight steps; a message of p bytes on c channels takes p / (c * chunk) of them. Pairs: a
+// communicator of two ranks, which has all channels for its one peer; larger ones share them. A100's limit for
+// larger ones follows from the same ratio as H100's.
+EagerLimit machine_limit(EagerLinks links, bool pair) {
+  switch (links) {
+    case EagerLinks::kH100:
+      return pair ? EagerLimit{64 * kMiB, 8, 8 * kMiB} : EagerLimit{16 * kMiB, 8, 2 * kMiB};
+    case EagerLinks::kA100:
+      return pair ? EagerLimit{32 * kMiB, 8, 4 * kMiB} : EagerLimit{8 * kMiB, 8, kMiB};
+    case EagerLinks::kPcie:
+      return {kMiB, 8, 128 * kKiB};
+    case EagerLinks::kIb:
+      return {2 * kMiB, 8, 256 * kKiB};
+    case EagerLinks::kSame:
+      break;
   }
-  return fmt::format("{}B", bytes);
+  return {};
+}
+
+bool at_least(NcclVersion version, NcclVersion since) {
+  return static_cast<int>(version) >= static_cast<int>(since);
+}
+
+// Without a release: what the user guide documents. Kernels of 63 messages: 253 batches, four for each message.
+GroupProgress progress_of(NcclVersion version) {
+  GroupProgress progress;
+  if (version == NcclVersion::kNone) return progress;
+  progress.batch = 8;
+  progress.batch_epochs = at_least(version, NcclVersion::k2_29_2);
+  progress.plan_items = 63;
+  progress.plan_restart = !at_least(version, NcclVersion::k2_29_7);
+  return progress;
 }
 
 }  // namespace
 
-std::string NcclModel::name() const {
-  std::string name;
-  switch (send) {
-    case SendCompletion::kRendezvous:
-      name = "rendezvous";
-      break;
-    case SendCompletion::kEager:
-      name = "eager_" + size_name(eager_bytes);
-      break;
-    case SendCompletion::kAlwaysEager:
-      name = "always_eager";
-      break;
-  }
-  if (cross == CrossComm::kStrict) name += "+strict";
-  if (connect == Connect::kCold) name += "+cold";
-  if (launch_blocking) name += "+launch_blocking";
-  return name;
+EagerLimit NcclModel::limit(std::size_t members, Rank a, Rank b) const {
+  if (send != SendCompletion::kEager || registered) return {};
+  if (eager_links == EagerLinks::kSame) return {eager_bytes, eager_messages, 0};
+  const bool between_nodes = ranks_per_node > 0 && a / ranks_per_node != b / ranks_per_node;
+  return machine_limit(between_nodes ? EagerLinks::kIb : eager_links, members == 2);
 }
 
-Result<NcclModel> model_named(std::string_view name) {
-  const auto bad = [&] {
-    return fail(ErrorCode::kUsage,
-                fmt::format("'{}' is no mode; a mode is rendezvous, eager_SIZE (eager_2MiB) or always_eager, "
-                            "then +strict, +cold, +launch_blocking as wanted",
-                            name));
-  };
-  NcclModel model;
-  bool first = true;
-  for (const std::string_view part : split(name, '+')) {
-    if (first && part.substr(0, 6) == "eager_") {
-      const Result<Bytes> size = parse_bytes(part.substr(6));
-      if (!size) return bad();
-      model.send = SendCompletion::kEager;
-      model.eager_bytes = *size;
-    } else if (first && part == "always_eager") {
-      model.send = SendCompletion::kAlwaysEager;
-    } else if (first ? part != "rendezvous" : false) {
-      return bad();
-    } else if (!first && part == "strict" && model.cross == CrossComm::kFree) {
-      model.cross = CrossComm::kStrict;
-    } else if (!first && part == "cold" && model.connect == Connect::kWarm) {
-      model.connect = Connect::kCold;
-    } else if (!first && part == "launch_blocking" && !model.launch_blocking) {
-      model.launch_blocking = true;
-    } else if (!first) {
-      return bad();
-    }
-    first = false;
-  }
-  return model;
-}
-
-const std::vector<NcclModel>& reference_models() {
-  static const std::vector<NcclModel> kModels = [] {
-    std::vector<NcclModel> models;
-    for (const char* name :
-         {"rendezvous", "eager_2MiB", "eager_64MiB", "rendezvous+strict", "eager_64MiB+strict",
-          "rendezvous+cold", "eager_64MiB+cold", "rendezvous+launch_blocking"}) {
-      models.push_back(model_named(name).value());
-    }
-    return models;
-  }();
-  return kModels;
+int NcclModel::channels_of(Bytes largest) const {
+  if (channels > 0) return channels;
+  // One for 64 KiB, doubled with every doubling of the message, up to 32.
+  int count = 1;
+  for (Bytes part = 64 * kKiB; part < largest && count < 32; part *= 2) count *= 2;
+  return count;
 }
 
 NcclModel model_of(const SimConfig& config) {
   NcclModel model;
   model.send = config.send;
-  model.eager_bytes = config.send == SendCompletion::kEager ? config.eager_bytes : 0;
+  if (config.send == SendCompletion::kEager) {
+    model.eager_links = config.eager_links;
+    if (config.eager_links == EagerLinks::kSame) {
+      model.eager_bytes = config.eager_bytes;
+      model.eager_messages = config.eager_messages;
+    } else {
+      model.ranks_per_node = config.ranks_per_node;
+    }
+  }
+  model.registered = config.registered;
   model.cross = config.cross;
+  model.hw_queues = config.hw_queues;
+  model.sms = config.sms;
+  model.channels = config.sms > 0 ? config.channels : 0;
   model.connect = config.connect;
+  const bool lazy_collectives = config.connect == Connect::kCold && at_least(config.nccl, NcclVersion::k2_22);
+  model.collectives_connect = config.connect_collectives == CollectiveConnect::kAuto
+                                  ? lazy_collectives
+                                  : config.connect_collectives == CollectiveConnect::kCold;
+  const bool old_order = config.nccl != NcclVersion::kNone && !at_least(config.nccl, NcclVersion::k2_26);
+  model.group_order_by_call =
+      config.group_order == GroupOrder::kAuto ? old_order : config.group_order == GroupOrder::kCall;
+  model.progress = config.progress_auto ? progress_of(config.nccl) : config.progress;
   model.launch_blocking = config.launch_blocking;
+  model.lazy_modules = config.lazy_modules;
+  model.emulate_mismatch = config.mismatch == Mismatch::kEmulate;
   return model;
 }
 

@@ -1,7 +1,6 @@
 // NcclModel: the simulator's semantics as data. Rule numbers (N6, N11, ...) are those of docs/nccl-rules.md.
 // Always in force: N1 host enqueue, N4 stream order, N6 one communicator = one queue a device, N8/N9 groups,
-// N11 group completion, N12 concurrent progress inside a group, N20-N24 matching, N57 collective matching,
-// N59 completion.
+// N11 group completion, N20-N24 matching, N57 collective matching, N59 completion.
 #pragma once
 
 #include <string>
@@ -14,38 +13,58 @@
 
 namespace plumbline {
 
-// How the operations of a group progress. Documented: all at once, whatever their number (N12).
-struct GroupProgress {
-  // N14: work items a kernel holds before the group is split into several; 0: no limit. Up to 2.29.3 each of
-  // them scans the group from its first round again.
-  int plan_items = 0;
-  bool plan_restart = false;
-  // N13: work items that run concurrently in a kernel, on one channel as the worst case; 0: all. Since 2.29.2 a
-  // batch does not reach into the next epoch.
-  int batch = 0;
-  bool batch_epochs = false;
+// What one (communicator, sender, receiver) may hold of sends that completed without their receives (N33-N36).
+struct EagerLimit {
+  Bytes bytes = 0;
+  int messages = 0;  // 0: any number
+  Bytes step = 0;    // a message counts as one for each step begun, at least one; 0: as one
 
-  bool operator==(const GroupProgress&) const = default;
+  int credits(Bytes message) const {
+    return step <= 0 || message <= step ? 1 : static_cast<int>((message + step - 1) / step);
+  }
+  bool operator==(const EagerLimit&) const = default;
 };
 
 struct NcclModel {
   SendCompletion send = SendCompletion::kRendezvous;  // N32
-  Bytes eager_bytes = 0;  // kEager: unmatched completed bytes a (communicator, sender, receiver) may hold
-  CrossComm cross = CrossComm::kFree;  // N46
-  Connect connect = Connect::kWarm;    // N2
-  bool launch_blocking = false;        // N49
-  GroupProgress progress;              // N12, N13, N14
+  Bytes eager_bytes = 0;                              // kEager, same limit on all links
+  int eager_messages = 0;                             // likewise; 0: any number
+  EagerLinks eager_links = EagerLinks::kSame;         // kEager: the limits of a kind of machine (N36)
+  int ranks_per_node = 0;   // of eager_links: links between nodes are InfiniBand; 0: one node
+  bool registered = false;  // N37: sends are rendezvous
 
-  std::string name() const;  // "rendezvous+strict+cold", as in the oracle's mode names
+  CrossComm cross = CrossComm::kFree;  // N46, N47
+  int hw_queues = 0;                   // N48; 0: as many as streams
+  int sms = 0;                         // N45; 0: enough
+  int channels = 0;                    // of a kernel; 0: by its largest message
+
+  Connect connect = Connect::kWarm;  // N2
+  bool collectives_connect = false;  // N3
+  bool group_order_by_call = false;  // N16: communicators of a group run in the order of the calls
+  GroupProgress progress;            // N12, N13, N14
+  bool launch_blocking = false;      // N49
+  bool lazy_modules = false;         // N51
+  bool emulate_mismatch = false;     // N23, N24, N58
+
+  // The limit of a link between two members of a communicator; rendezvous links have none.
+  EagerLimit limit(std::size_t members, Rank a, Rank b) const;
+  // Processors that a kernel holds whose largest message has so many bytes.
+  int channels_of(Bytes largest) const;
+  // The order of starts decides what happens: one run is then an example, not a proof.
+  bool depends_on_timing() const { return sms > 0; }
+
+  // "rendezvous+strict+cold": the reference models' mode names, and one part for every other field that is set.
+  std::string name() const;
   bool operator==(const NcclModel&) const = default;
 };
 
-// Inverse of NcclModel::name(). The parts after the first may come in any order.
+// Inverse of NcclModel::name(). The parts after the first may come in any order; each at most once.
 Result<NcclModel> model_named(std::string_view name);
 // The eight modes in which reference models are compared: "rendezvous", "eager_2MiB", "eager_64MiB" and their
 // combinations with strict, cold and launch_blocking.
 const std::vector<NcclModel>& reference_models();
 
+// Of a configuration: what says "auto" follows from sim.nccl.
 NcclModel model_of(const SimConfig& config);
 NcclModel certification_model();  // rendezvous, strict, cold, all at once
 NcclModel default_model();        // rendezvous, free, warm

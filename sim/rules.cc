@@ -30,6 +30,7 @@ struct Phrase {
 };
 const std::vector<Phrase>& phrases() {
   static const std::vector<Phrase> kPhrases = {
+      {"must first connect for collectives", {"N3"}},
       {"must first connect", {"N2"}},
       {"still connecting", {"N2"}},
       {"sets up its first connection", {"N2"}},
@@ -41,6 +42,12 @@ const std::vector<Phrase>& phrases() {
       {"nothing left to do", {"N73", "N77"}},
       {"needs the call of every member", {"N69"}},
       {"was launched after it", {"N46"}},
+      {"may not start before it", {"N47"}},
+      {"in a hardware queue", {"N48"}},
+      {"first launch", {"N51"}},
+      {"needs processors", {"N45"}},
+      {"channel is out of step", {"N23", "N24"}},
+      {"call different collectives", {"N57", "N58"}},
       {"host waits for it", {"N52"}},
       {"needs its receive", {"N20", "N32"}},
       {"needs its send", {"N20"}},

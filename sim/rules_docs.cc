@@ -28,9 +28,12 @@ constexpr std::string_view kModes = R"(## The two modes of a check
 - **default**: rendezvous sends, communicators free of each other, warm connections: what a run on an idle machine does.
 
 Every wait of the default mode is also a wait of the certification mode, so what is certified completes by default as
-well (tested on random programs and exhaustively on small ones). `--modes` names others: `rendezvous`, `eager_SIZE` or
-`always_eager`, then `+strict`, `+cold`, `+launch_blocking` as wanted; `--modes all` is the eight in which reference
-models are compared.
+well (tested on random programs and exhaustively on small ones). `--modes` names others: `rendezvous`,
+`eager_SIZE`, `eager_SIZE_xMESSAGES`, `eager_h100` (`a100`, `pcie`, `ib`) or `always_eager`, then as wanted
+`+registered`, `+strict` or `+launch_order`, `+queues_N`, `+sms_N` or `+sms_N_by_N`, `+cold`, `+cold_collectives`,
+`+group_order_by_call`, `+batched` or `+batched_across`, `+split_N` or `+split_restart_N`, `+launch_blocking`,
+`+lazy_modules`, `+emulate_mismatch`. `--modes all` is the eight in which reference models are compared. The same
+switches are options of [sim] in a configuration; `--nccl RELEASE` sets those that changed from release to release.
 
 )";
 

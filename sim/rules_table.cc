@@ -1,11 +1,15 @@
-// The table of rules. Sources are the NCCL user guide, the NCCL source and the public reports named.
+// The table of rules, first part (the second is rules_table_order.cc). Sources are the NCCL user guide, the NCCL
+// source and the public reports named.
 #include "sim/rules.h"
 
 namespace plumbline {
 
-const std::vector<NcclRule>& nccl_rules() {
+std::vector<NcclRule> rules_of_calls();
+
+// Hosts, streams, groups, matching and buffers.
+std::vector<NcclRule> rules_of_calls() {
   using S = RuleStatus;
-  static const std::vector<NcclRule> kRules = {
+  return {
       {"N1",
        "A call enqueues and returns",
        S::kAlways,
@@ -32,6 +36,20 @@ const std::vector<NcclRule>& nccl_rules() {
         "2: group on S: recv C from 0 8; recv C from 1 8",
         "rendezvous=OK rendezvous+cold=DEADLOCK"},
        "PiPPy#969; NVIDIA/nccl#2057, #1279"},
+      {"N3",
+       "A first collective connects as well",
+       S::kMode,
+       "Since 2.22 the rings and trees of a communicator are connected at its first collective: the hosts of "
+       "all "
+       "members meet inside the call.",
+       "The first collective is as strong as a host barrier: what its peers do before it must not wait for "
+       "what comes "
+       "after it here.",
+       "sim.connect_collectives",
+       {"0: all_reduce C 8 on S\n0: send D to 1 8 on T\n1: recv D from 0 8 on T\n1: sync_stream T\n"
+        "1: all_reduce C 8 on S",
+        "rendezvous=OK rendezvous+cold_collectives=DEADLOCK"},
+       "NCCL release notes 2.22"},
       {"N4",
        "A stream is a queue",
        S::kAlways,
@@ -129,13 +147,18 @@ const std::vector<NcclRule>& nccl_rules() {
        "and so "
        "on - of which up to eight run together on a channel; the next batch starts when the first is done. "
        "Since "
-       "2.29.2 a batch does not reach into the next message of the same peer.",
-       "Large groups progress batch by batch. As long as all ranks group the counterparts alike, all have "
-       "the same "
-       "order and nothing hangs.",
+       "2.29.2 a batch does not reach into the second message of the same peer. The simulator takes one "
+       "channel, the "
+       "worst case.",
+       "Large groups progress batch by batch. Nothing hangs as long as all ranks group the counterparts "
+       "alike; ranks "
+       "that cut their groups differently may.",
        "sim.progress",
-       {},
-       "NCCL source"},
+       {"0: group on S: send C to 1 1MiB; send C to 1 1MiB; recv C from 2 1MiB\n"
+        "1: group on S: recv C from 0 1MiB; recv C from 0 1MiB\n1: send C to 2 1MiB on S\n"
+        "2: recv C from 1 1MiB on S\n2: send C to 0 1MiB on S",
+        "rendezvous=OK rendezvous+batched=DEADLOCK"},
+       "NCCL source; NVIDIA/nccl#1279"},
       {"N14",
        "A large group is split into several kernels",
        S::kMode,
@@ -148,7 +171,11 @@ const std::vector<NcclRule>& nccl_rules() {
        "them "
        "alike.",
        "sim.progress",
-       {},
+       {"0: group on S: recv C from 2 1MiB; recv C from 2 1MiB\n1: launch on S\n"
+        "2: group on S: send C to 0 1MiB; send C to 0 1MiB; send C to 3 1MiB; send C to 3 1MiB; recv C from "
+        "3 1MiB\n"
+        "3: group on S: send C to 2 1MiB; recv C from 2 1MiB; recv C from 2 1MiB",
+        "rendezvous=OK rendezvous+split_2=OK rendezvous+split_restart_2=DEADLOCK"},
        "NVIDIA/Megatron-LM#7189; pytorch/pytorch#174288"},
       {"N15",
        "Collectives run before messages",
@@ -163,13 +190,15 @@ const std::vector<NcclRule>& nccl_rules() {
        "user guide, groups"},
       {"N16",
        "Communicators of a group run in one order",
-       S::kAlways,
-       "Each communicator of a group gets kernels of its own, launched in the same order on every rank since "
-       "2.26.2.",
-       "Naming two communicators in another order inside a group is harmless there; in two groups it is N46.",
-       "",
+       S::kMode,
+       "Each communicator of a group gets kernels of its own. Since 2.26.2 they are launched in the same "
+       "order on "
+       "every rank; before, in the order of the calls. The user guide asks for equal order in any case.",
+       "Naming two communicators in another order inside a group is harmless since then; in two groups it is "
+       "N46.",
+       "sim.group_order",
        {"0: group on S: all_reduce C 8; all_reduce D 8\n1: group on S: all_reduce D 8; all_reduce C 8",
-        "rendezvous=OK rendezvous+strict=OK"},
+        "rendezvous=OK rendezvous+strict=OK rendezvous+group_order_by_call=DEADLOCK"},
        "NCCL release notes 2.26"},
       {"N20",
        "Messages match first in, first out",
@@ -238,175 +267,36 @@ const std::vector<NcclRule>& nccl_rules() {
         "4MiB on S",
         "rendezvous=DEADLOCK eager_2MiB=DEADLOCK eager_64MiB=OK"},
        "user guide, p2p; NVIDIA/nccl#544"},
-      {"N38",
-       "A buffer is in use until its operation completes",
-       S::kReported,
-       "A send's buffer may be written, and a receive's read, only after the operation has completed on its "
-       "stream.",
-       "Whatever is not ordered after the completion by a stream, an event or a host wait is a race.",
-       "",
-       {},
-       "user guide, streams"},
-      {"N46",
-       "Kernels of two communicators may run one at a time",
+      {"N36",
+       "How much a send may run ahead",
        S::kMode,
-       "Operations of different communicators run together if hardware queues and processors allow; nothing "
-       "promises it. The worst case is one NCCL kernel at a time, in the order the host launched them.",
-       "Ranks that use two communicators in opposite order may hang. The certification assumes they do.",
-       "sim.cross",
-       {"0: all_reduce C 8 on S\n0: all_reduce D 8 on T\n1: all_reduce D 8 on T\n1: all_reduce C 8 on S",
-        "rendezvous=OK rendezvous+strict=DEADLOCK"},
-       "user guide, communicators; NVIDIA/nccl#899"},
-      {"N49",
-       "CUDA_LAUNCH_BLOCKING=1 makes the host wait",
+       "A connection holds eight steps, whose size follows from the channels of the link. On H100 with "
+       "NVSwitch a "
+       "communicator of two holds eight messages of 8 MiB, or one of 64 MiB, and a larger one eight of 2 MiB "
+       "or one of "
+       "16 MiB; A100 half of it; PCIe 1 MiB; InfiniBand 2 MiB. sim.send eager:MACHINE follows these numbers, "
+       "which are "
+       "derived from NCCL's source, not measured.",
+       "A program that needs buffers hangs with larger messages, with more of them, in a larger "
+       "communicator, and on "
+       "the network.",
+       "sim.send",
+       {"0: send C to 1 32MiB on S\n0: recv C from 1 32MiB on S\n1: send C to 0 32MiB on S\n"
+        "1: recv C from 0 32MiB on S",
+        "eager_h100=OK eager_h100_nodes_of_1=DEADLOCK eager_pcie=DEADLOCK"},
+       "torchrec#4472; NVIDIA/nccl#544"},
+      {"N37",
+       "Registered buffers are not copied",
        S::kMode,
-       "Every launch waits for its kernel on the host.",
-       "With one host thread a rank the same programs complete as under strict launch order.",
-       "sim.launch_blocking",
-       {"0: send C to 1 8 on S\n0: recv D from 1 8 on T\n1: send D to 0 8 on T\n1: recv C from 0 8 on S",
-        "rendezvous=OK rendezvous+launch_blocking=DEADLOCK"},
-       "NVIDIA/nccl#750"},
-      {"N50",
-       "Some calls wait for the whole device",
-       S::kAlways,
-       "cudaMalloc, cudaFree, cudaDeviceSynchronize and work on the legacy default stream wait for "
-       "everything on "
-       "the device.",
-       "Between two launches they make the host wait for an operation whose peer waits for the next one. "
-       "sync_device stands for them.",
-       "",
-       {"0: all_reduce C 8 on S\n0: sync_device\n0: send D to 1 8 on S\n1: recv D from 0 8 on S\n"
-        "1: all_reduce C 8 on S",
-        "rendezvous=DEADLOCK"},
-       "NVIDIA/nccl#744, #48"},
-      {"N52",
-       "A host that waits enqueues nothing",
-       S::kAlways,
-       "A host that synchronizes with a stream or an event does not get to its next call before that is "
-       "over.",
-       "Reading a value, for a print or a decision, between two calls orders everything after it behind "
-       "everything "
-       "it waits for.",
-       "",
-       {"0: recv C from 1 8 on S\n0: sync_stream S\n0: send D to 1 8 on T\n1: recv D from 0 8 on T\n"
-        "1: sync_stream T\n1: send C to 0 8 on S",
-        "rendezvous=DEADLOCK"},
-       "user guide, streams"},
-      {"N55",
-       "Nothing times out",
-       S::kAlways,
-       "A kernel waits for its peer by spinning, for ever; NCCL raises no error for an operation without a "
-       "counterpart.",
-       "The simulator reports a standstill the moment it happens; on a cluster a watchdog does, ten minutes "
-       "later.",
-       "",
-       {},
-       "NVIDIA/nccl#1260"},
-      {"N57",
-       "All members make the same collectives",
-       S::kReported,
-       "The i-th collective of a communicator must be the same on all members: kind, size, type, root, "
-       "reduction.",
-       "A difference is undefined: a hang, garbage or a crash. It is a finding; the run goes on as if it "
-       "matched.",
-       "",
-       {"0: all_reduce C 8 on S\n1: all_reduce C 16 on S", "rendezvous=COLLMISMATCH"},
-       "user guide, collectives; NVIDIA/nccl#1417"},
-      {"N59",
-       "A collective waits for all members",
-       S::kAlways,
-       "A collective completes on no rank before all members have started it. (NCCL lets some ranks of a "
-       "broadcast "
-       "or reduce leave earlier; the simulator takes the worst case.)",
-       "It is as strong as a barrier for deadlocks, but it is no barrier.",
-       "",
-       {"0: all_reduce C 8 on S\n0: send C to 1 8 on S\n1: recv C from 0 8 on S\n1: all_reduce C 8 on S",
-        "rendezvous=DEADLOCK"},
-       "NVIDIA/nccl#592"},
-      {"N60",
-       "A collective of no bytes is dropped",
-       S::kAlways,
-       "A collective with count 0 returns at once on the rank that calls it.",
-       "A rank with nothing to contribute leaves the others waiting for ever.",
-       "",
-       {"0: all_reduce C 0 on S\n1: all_reduce C 8 on S", "rendezvous=DEADLOCK"},
-       "NCCL source"},
-      {"N69",
-       "Creating a communicator is a meeting of hosts",
-       S::kAlways,
-       "ncclCommInitRank returns when all ranks have called it; streams have no part in it.",
-       "Ranks that create two communicators in different orders wait for each other before anything runs. "
-       "PyTorch "
-       "creates one a pair of ranks at the first unbatched send or receive.",
-       "",
-       {"0: comm_init X 0 1\n0: comm_init Y 0 2\n1: comm_init Z 1 2\n1: comm_init X 0 1\n"
-        "2: comm_init Y 0 2\n2: comm_init Z 1 2",
-        "rendezvous=DEADLOCK"},
-       "Megatron-LM#5240; pytorch/pytorch#74701"},
-      {"N73",
-       "Every rank of the parent takes part in a split",
-       S::kAlways,
-       "ncclCommSplit is called by all ranks of the parent, by those without a colour too, and with nothing "
-       "left to "
-       "do on the parent.",
-       "A rank that leaves the call out stops all others; so does an operation on the parent whose "
-       "counterpart comes "
-       "after the split.",
-       "",
-       {"0: comm_split C into X 0 1\n1: comm_split C into X 0 1\n2: launch on S", "rendezvous=DEADLOCK"},
-       "pytorch/pytorch#134314"},
-      {"N74",
-       "Only those who are left call a shrink",
-       S::kReported,
-       "ncclCommShrink is called by the ranks that stay. A rank that is left out gets ncclInvalidArgument. "
-       "With "
-       "NCCL_SHRINK_ABORT what is enqueued on the parent ends first.",
-       "Code that runs the same on all ranks has to leave the lost ones out of the call.",
-       "",
-       {"0: all_reduce C 8 on S\n0: comm_shrink C into X 0 abort\n1: launch on S", "rendezvous=OK"},
-       "NCCL release notes 2.27"},
-      {"N77",
-       "Finalize flushes, destroy meets, abort cuts",
-       S::kAlways,
-       "ncclCommFinalize waits for what is enqueued, and nothing may follow; a second call is an invalid "
-       "argument. "
-       "ncclCommDestroy waits for its ranks as well (the simulator takes all of them). ncclCommAbort ends "
-       "what is "
-       "enqueued on its own rank, with garbage, and waits for nobody.",
-       "Destroying a communicator with a stuck operation never returns; aborting it does. Ranks that are not "
-       "aborted "
-       "too go on waiting.",
-       "",
-       {"0: all_reduce C 8 on S\n0: comm_abort C\n0: sync_stream S\n1: all_reduce D 8 on S\n0: all_reduce D "
-        "8 on S",
-        "rendezvous=OK"},
-       "user guide, communicators"},
-      {"N79",
-       "A nonblocking communicator has to be ready",
-       S::kReported,
-       "With config.blocking = 0 calls return ncclInProgress; until ncclCommGetAsyncError says otherwise, "
-       "every "
-       "other call on the communicator returns ncclInvalidArgument.",
-       "comm_ready stands for the poll. Leaving it out works whenever the other ranks happen to be fast.",
-       "",
-       {"0: comm_init X 0 1 nonblocking\n0: all_reduce X 8 on S\n1: comm_init X 0 1 nonblocking\n1: "
-        "comm_ready X\n"
-        "1: all_reduce X 8 on S",
-        "rendezvous=DEADLOCK+ERROR(ncclInvalidArgument)"},
-       "user guide, communicators"},
-      {"N87",
-       "A communicator that is not there is an invalid argument",
-       S::kReported,
-       "Calls on a communicator before its creation, after its destruction or after its abort return "
-       "ncclInvalidArgument and have no effect.",
-       "The error is immediate on the rank that makes it, and a hang on all others.",
-       "",
-       {"0: comm_init X 0 1\n0: comm_destroy X\n0: all_reduce X 8 on S\n1: comm_init X 0 1\n1: comm_destroy "
-        "X",
-        "rendezvous=ERROR(ncclInvalidArgument)"},
+       "Sends from buffers that are registered with NCCL, or captured in a CUDA graph, wait for the "
+       "receiver: there is "
+       "nothing to complete early into.",
+       "The same program may run, and hang once it is captured or its buffers are registered.",
+       "sim.registered",
+       {"0: send C to 1 8 on S\n0: recv C from 1 8 on S\n1: send C to 0 8 on S\n1: recv C from 0 8 on S",
+        "eager_2MiB=OK eager_2MiB+registered=DEADLOCK"},
        "NCCL source"},
   };
-  return kRules;
 }
 
 }  // namespace plumbline

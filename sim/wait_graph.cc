@@ -117,36 +117,61 @@ int WaitGraph::add(OperationRef operation) {
   return size() - 1;
 }
 
-void WaitGraph::wait(int from, int to, std::string reason) {
-  PL_ASSERT(from >= 0 && from < size() && to >= 0 && to < size());
+void WaitGraph::wait(int from, int to, std::string reason) { add_wait(from, {to, std::move(reason), false}); }
+void WaitGraph::wait_any(int from, int to, std::string reason) {
+  add_wait(from, {to, std::move(reason), true});
+}
+
+void WaitGraph::add_wait(int from, Wait wait) {
+  PL_ASSERT(from >= 0 && from < size() && wait.to >= 0 && wait.to < size());
   std::vector<Wait>& waits = waits_[static_cast<std::size_t>(from)];
-  if (std::any_of(waits.begin(), waits.end(), [to](const Wait& wait) { return wait.to == to; })) return;
-  waits.push_back({to, std::move(reason)});
+  if (std::any_of(waits.begin(), waits.end(), [&](const Wait& other) { return other.to == wait.to; })) return;
+  waits.push_back(std::move(wait));
 }
 
 void WaitGraph::never(int node) { never_[static_cast<std::size_t>(node)] = 1; }
 
-std::vector<int> WaitGraph::deadlocked() const {
+std::vector<bool> WaitGraph::dead() const {
+  struct Waiter {
+    std::size_t node;
+    bool any;
+  };
+  // What keeps a node: each wait for all, and all its waits for any as one.
   std::vector<std::size_t> open(operations_.size());
-  std::vector<std::vector<std::size_t>> waiters(operations_.size());
+  std::vector<bool> needs_any(operations_.size());
+  std::vector<std::vector<Waiter>> waiters(operations_.size());
   std::vector<std::size_t> free;
   for (std::size_t node = 0; node < operations_.size(); ++node) {
-    open[node] = waits_[node].size() + never_[node];
-    for (const Wait& wait : waits_[node]) waiters[static_cast<std::size_t>(wait.to)].push_back(node);
+    open[node] = never_[node];
+    for (const Wait& wait : waits_[node]) {
+      waiters[static_cast<std::size_t>(wait.to)].push_back({node, wait.any});
+      if (!wait.any) ++open[node];
+      if (wait.any && !needs_any[node]) ++open[node];
+      if (wait.any) needs_any[node] = true;
+    }
     if (open[node] == 0) free.push_back(node);
   }
   while (!free.empty()) {
     const std::size_t node = free.back();
     free.pop_back();
-    for (const std::size_t waiter : waiters[node]) {
-      if (--open[waiter] == 0) free.push_back(waiter);
+    for (const Waiter& waiter : waiters[node]) {
+      if (waiter.any && !needs_any[waiter.node]) continue;  // had one before
+      if (waiter.any) needs_any[waiter.node] = false;
+      if (--open[waiter.node] == 0) free.push_back(waiter.node);
     }
   }
-  std::vector<int> dead;
-  for (std::size_t node = 0; node < operations_.size(); ++node) {
-    if (open[node] > 0) dead.push_back(static_cast<int>(node));
-  }
+  std::vector<bool> dead(operations_.size());
+  for (std::size_t node = 0; node < operations_.size(); ++node) dead[node] = open[node] > 0;
   return dead;
+}
+
+std::vector<int> WaitGraph::deadlocked() const {
+  const std::vector<bool> is_dead = dead();
+  std::vector<int> nodes;
+  for (int node = 0; node < size(); ++node) {
+    if (is_dead[static_cast<std::size_t>(node)]) nodes.push_back(node);
+  }
+  return nodes;
 }
 
 WaitEdge WaitGraph::edge(int from, const Wait& wait) const {
@@ -162,9 +187,13 @@ std::vector<WaitEdge> WaitGraph::waits() const {
 }
 
 std::vector<WaitEdge> WaitGraph::shortest_cycle() const {
+  // What can go on is no part of a deadlock, though it may lie on a circle of waits for any.
+  const std::vector<bool> is_dead = dead();
   Neighbours next(operations_.size());
   for (std::size_t node = 0; node < next.size(); ++node) {
-    for (const Wait& wait : waits_[node]) next[node].push_back(wait.to);
+    for (const Wait& wait : waits_[node]) {
+      if (is_dead[node] && is_dead[static_cast<std::size_t>(wait.to)]) next[node].push_back(wait.to);
+    }
   }
   const Components components(next);
 

@@ -2,11 +2,11 @@
 // watchdog build one from their own state; the answer - which operations are dead, and the shortest circle
 // among them - is found here, once.
 //
-// Every wait is a conjunction: an operation goes on when all it waits for have. So the operations that can
-// still go on are the least set that contains every node without waits and every node all of whose waits are
-// in it; the rest is deadlocked. A node that can never happen (a receive that nobody posts) is marked with
-// never(). A deadlock without such a node always contains a circle; one with it may not, and then the missing
-// operation is the explanation.
+// An operation goes on when all it waits for have - and, where it needs any one of several others, when one of
+// these has. So the operations that can still go on are the least set that contains every node without waits
+// and every node whose waits are satisfied by it; the rest is deadlocked. A node that can never happen (a
+// receive that nobody posts) is marked with never(). A deadlock without such a node always contains a circle;
+// one with it may not, and then the missing operation is the explanation.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +23,8 @@ class WaitGraph {
   int add(OperationRef operation);
   // `from` cannot go on before `to` has. A second wait between the same two nodes is ignored.
   void wait(int from, int to, std::string reason);
+  // `from` needs one of all nodes it is given by this call.
+  void wait_any(int from, int to, std::string reason);
   void never(int node);
 
   int size() const { return static_cast<int>(operations_.size()); }
@@ -42,8 +44,11 @@ class WaitGraph {
   struct Wait {
     int to = 0;
     std::string reason;
+    bool any = false;
   };
   WaitEdge edge(int from, const Wait& wait) const;
+  void add_wait(int from, Wait wait);
+  std::vector<bool> dead() const;
 
   std::vector<OperationRef> operations_;
   std::vector<std::vector<Wait>> waits_;

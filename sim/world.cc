@@ -74,10 +74,17 @@ void World::bind_channels() {
     }
   }
   std::sort(keys.begin(), keys.end());
-  channel_count_ = 0;
+  channel_limits_.clear();
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (i == 0 || keys[i].first != keys[i - 1].first) ++channel_count_;
-    routes_[keys[i].second].channel = static_cast<std::int32_t>(channel_count_ - 1);
+    if (i == 0 || keys[i].first != keys[i - 1].first) {
+      const auto& [communicator, sender, receiver] = keys[i].first;
+      const std::vector<Rank>& members =
+          linked_->communicators[static_cast<std::size_t>(communicator)].members;
+      channel_limits_.push_back(options_.model.limit(members.size(),
+                                                     members[static_cast<std::size_t>(sender)],
+                                                     members[static_cast<std::size_t>(receiver)]));
+    }
+    routes_[keys[i].second].channel = static_cast<std::int32_t>(channel_limits_.size() - 1);
   }
 }
 
@@ -95,18 +102,23 @@ Status World::begin_step(const LinkedProgram& linked) {
   buffered_.clear();
   error_.reset();
   for (Route& route : routes_) route.connected = false;
-  channels_.begin_step(channel_count_);
+  channels_.begin_step(channel_limits_);
   collectives_.begin_step(linked);
   lifecycle_.begin_step(linked);
   connections_.begin_step(linked, connection_map_);
+  collective_connections_.begin_step(linked, collective_map_);
+  resumed_.clear();
   for (Slots& slots : slots_) slots.begin_step();
   for (std::uint32_t t = 0; t < threads_.size(); ++t) {
     threads_[t] = ThreadState{};
     threads_[t].values.assign(program.variables.size(), 0.0);
   }
   for (std::size_t rank = 0; rank < devices_.size(); ++rank) {
+    std::set<unsigned> loaded = std::move(devices_[rank].loaded);
     devices_[rank] = Device{};
+    devices_[rank].loaded = std::move(loaded);
     devices_[rank].streams.resize(program.streams.size());
+    devices_[rank].queues.resize(static_cast<std::size_t>(options_.model.hw_queues));
     note_memory(first_thread_[rank]);
   }
   return bind_persistent();
@@ -139,7 +151,18 @@ void World::note_memory(std::uint32_t thread) {
   threads_[thread].memory.push_back({step_, program().threads[thread].rank, now_, live});
 }
 
-// Appends a node to a stream: behind what is there, and behind what the stream was told to wait for.
+// A node that completes when `node` starts.
+NodeId World::start_point(NodeId node) {
+  if (graph_[node].start_point == 0) {
+    const NodeId point = graph_.add(NodeKind::kStarted, graph_[node].thread, graph_[node].item);
+    graph_[point].first = node;
+    graph_[node].start_point = point;
+  }
+  return graph_[node].start_point;
+}
+
+// Appends a node to a stream: behind what is there, and behind what the stream was told to wait for. In a
+// hardware queue it cannot start before what is ahead of it, whatever stream that is on.
 void World::enqueue(NodeId node, int stream) {
   Stream& queue = device_of(graph_[node].thread).streams[static_cast<std::size_t>(stream)];
   graph_[node].stream = static_cast<std::uint8_t>(stream);
@@ -147,6 +170,11 @@ void World::enqueue(NodeId node, int stream) {
   for (const NodeId wait : queue.waits) graph_.depend(node, wait, Because::kWaitsFor);
   queue.waits.clear();
   queue.tail = node;
+  std::vector<NodeId>& queues = device_of(graph_[node].thread).queues;
+  if (queues.empty()) return;
+  NodeId& last = queues[static_cast<std::size_t>(stream) % queues.size()];
+  graph_.depend(node, last, Because::kQueue);
+  last = start_point(node);
 }
 
 // The stream's last node, after one is made that collects pending waits.
@@ -182,9 +210,15 @@ Result<Issued> World::launch(std::uint32_t thread, std::uint32_t item_index, Ite
   note_memory(thread);
   for (const std::uint16_t slot : kernel.frees) slots.release(slot, microbatch, item_index);
   note_memory(thread);
+  NodeId loads = 0;
+  if (options_.model.lazy_modules && device_of(thread).loaded.insert(item_ref(item)).second) {
+    loads = static_cast<NodeId>(*marker(thread, -1));
+    graph_[loads].item = item_index;
+    graph_.depend(node, loads, Because::kModule);
+  }
   enqueue(node, item_stream(item));
   graph_.seal(node);
-  return Issued{0, node};
+  return Issued{loads, node};
 }
 
 // What the simulator does not do is said before anything is changed.
@@ -247,8 +281,15 @@ std::uint32_t World::add_entries(const GroupCall& call) {
   }
   if (releases) note_memory(call.thread);
   if (!ordered) {
-    const auto order = [this](const Entry& entry) {
-      return std::pair(linked_->endpoints[entry.route].communicator, is_p2p(endpoint_of(entry).kind));
+    // Communicators in the same order on all ranks, or in that of their first calls.
+    std::map<std::int32_t, std::int32_t> place;
+    for (std::size_t i = first; i < entries_.size() && options_.model.group_order_by_call; ++i)
+      place.try_emplace(linked_->endpoints[entries_[i].route].communicator,
+                        static_cast<std::int32_t>(place.size()));
+    const auto order = [&](const Entry& entry) {
+      const std::int32_t communicator = linked_->endpoints[entry.route].communicator;
+      return std::pair(place.empty() ? communicator : place.at(communicator),
+                       is_p2p(endpoint_of(entry).kind));
     };
     std::stable_sort(entries_.begin() + static_cast<std::ptrdiff_t>(first), entries_.end(),
                      [&](const Entry& a, const Entry& b) { return order(a) < order(b); });
@@ -262,10 +303,10 @@ Result<Issued> World::group(const GroupCall& call) {
   const auto first = static_cast<EntryId>(entries_.size());
   const std::uint32_t count = add_entries(call);
   if (count == 0) return Issued{};
-  if (options_.model.connect == Connect::kCold) {
+  if (options_.model.connect == Connect::kCold || options_.model.collectives_connect) {
     threads_[call.thread].held = {first, count, call.first_item, call.stream, call.after_compute, 0, 0};
     threads_[call.thread].connecting = call.first_item;
-    if (connect_next(call.thread)) {
+    if (hold(call.thread)) {
       Held& held = threads_[call.thread].held;
       held.connect = graph_.add(NodeKind::kConnect, call.thread, call.first_item);
       held.done = graph_.add(NodeKind::kPoint, call.thread, call.first_item);
@@ -328,6 +369,10 @@ NodeId World::enqueue_group(std::uint32_t thread, std::uint32_t item, EntryId fi
       graph_.depend(node, previous, Because::kCommunicator);
       if (options_.model.cross == CrossComm::kStrict)
         graph_.depend(node, device.last_group, Because::kLaunchOrder);
+      if (options_.model.cross == CrossComm::kLaunchOrder) {
+        graph_.depend(node, device.last_start, Because::kLaunchOrder);
+        device.last_start = start_point(node);
+      }
       enqueue(node, stream);
       piece = previous = device.last_group = node;
       graph_.seal(node);
@@ -337,69 +382,12 @@ NodeId World::enqueue_group(std::uint32_t thread, std::uint32_t item, EntryId fi
   return node;
 }
 
-// Starts the exchange of the held group's first communicator that has a new direction; false: all are
-// connected.
-bool World::connect_next(std::uint32_t thread) {
-  const Held& held = threads_[thread].held;
-  for (EntryId begin = held.first; begin < held.first + held.count;) {
-    const LinkedEndpoint& own = linked_->endpoints[entries_[begin].route];
-    std::vector<Direction> fresh;
-    EntryId end = begin;
-    for (; end < held.first + held.count; ++end) {
-      const std::uint32_t route = entries_[end].route;
-      const LinkedEndpoint& linked = linked_->endpoints[route];
-      if (linked.communicator != own.communicator) break;
-      const EndpointKind kind = endpoint_of(entries_[end]).kind;
-      if (!is_p2p(kind) || routes_[route].connected) continue;
-      const Direction direction{linked.peer_position, kind == EndpointKind::kSend};
-      routes_[route].connected = true;  // known now, or after the exchange that begins here
-      if (!connections_.connected(linked.communicator, linked.position, direction))
-        fresh.push_back(direction);
-    }
-    begin = end;
-    if (fresh.empty()) continue;
-    std::sort(fresh.begin(), fresh.end());
-    fresh.erase(std::unique(fresh.begin(), fresh.end()), fresh.end());
-    connections_.begin(thread, own.communicator, own.position, std::move(fresh));
-    return true;
-  }
-  return false;
-}
-
-// Runs the host exchanges; a group whose last one is over is enqueued and its host goes on.
-void World::finish_connections() {
-  for (std::vector<std::uint32_t> over = connections_.run(); !over.empty(); over = connections_.run()) {
-    for (const std::uint32_t thread : over) {
-      if (connect_next(thread)) continue;
-      const Held held = std::exchange(threads_[thread].held, Held{});
-      const NodeId last =
-          enqueue_group(thread, held.item, held.first, held.count, held.stream, held.after_compute);
-      graph_.depend(held.done, last, Because::kWaitsFor);
-      graph_.seal(held.done);
-      graph_.seal(held.connect);
-    }
-  }
-  for (const ConnectFault& fault : connections_.take_faults()) {
-    const Communicator& communicator = linked_->communicators[static_cast<std::size_t>(fault.communicator)];
-    const OperationRef own = log_.operation(fault.thread, threads_[fault.thread].connecting);
-    const Rank peer = communicator.members[static_cast<std::size_t>(fault.peer)];
-    Finding finding;
-    finding.kind = FindingKind::kCrossWired;
-    finding.operations = {own};
-    finding.why = fmt::format(
-        "ranks {} and {} set up their first connection of communicator {} with calls that are not each "
-        "other's "
-        "mirror image{}",
-        own.rank, peer, communicator.name,
-        fault.truncated ? "; the messages differ in length (\"Message truncated\", internal error)" : "");
-    if (fault.truncated) finding.code = "ncclInternalError";
-    log_.add(std::move(finding));
-  }
-}
-
 Status World::stream_wait(std::uint32_t thread, int stream, Token token) {
   const auto node = static_cast<NodeId>(token);
-  if (!graph_[node].done) device_of(thread).streams[static_cast<std::size_t>(stream)].waits.push_back(node);
+  if (graph_[node].done) return {};
+  device_of(thread).streams[static_cast<std::size_t>(stream)].waits.push_back(node);
+  // In a hardware queue the wait itself holds back what is behind it.
+  if (options_.model.hw_queues > 0) tail(thread, stream, kNoItem);
   return {};
 }
 

@@ -3,14 +3,17 @@
 //
 // A rank is a device; its host threads share the streams, the slots and the launch order of it.
 //
-// Files: world.cc - the Backend's calls, in host order; world_comm.cc - calls on communicators; world_run.cc -
+// Files: world.cc - the Backend's calls, in host order; world_connect.cc - hosts held by connections;
+// world_comm.cc - calls on communicators; world_run.cc -
 // what starts and completes on the devices, in virtual time; channels, collectives, connect, lifecycle, slots,
 // device_graph - one rule each.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -20,6 +23,7 @@
 #include "sim/channels.h"
 #include "sim/collectives.h"
 #include "sim/connect.h"
+#include "sim/connect_all.h"
 #include "sim/device_graph.h"
 #include "sim/entry.h"
 #include "sim/findings.h"
@@ -69,11 +73,13 @@ class World final : public Backend, private SlotStore {
   const LinkedProgram& linked() const { return *linked_; }
   const Program& program() const { return *linked_->program; }
   const DeviceGraph& graph() const { return graph_; }
+  const NcclModel& model() const { return options_.model; }
   const std::vector<Entry>& entries() const { return entries_; }
   const Channels& channels() const { return channels_; }
   const Collectives& collectives() const { return collectives_; }
   const ColdConnections& connections() const { return connections_; }
   const Lifecycle& lifecycle() const { return lifecycle_; }
+  const CollectiveConnections& collective_connections() const { return collective_connections_; }
   // The host threads of a rank: [first, last).
   std::pair<std::uint32_t, std::uint32_t> threads_of(Rank rank) const {
     return {first_thread_[static_cast<std::size_t>(rank)], first_thread_[static_cast<std::size_t>(rank) + 1]};
@@ -112,6 +118,12 @@ class World final : public Backend, private SlotStore {
   struct Device {
     std::vector<Stream> streams;
     NodeId last_group = 0;
+    NodeId last_start = 0;       // start of the last group (launch order, N47)
+    std::vector<NodeId> queues;  // start of the last node of each hardware queue (N48)
+    std::deque<NodeId>
+        parked;          // groups that wait for processors, in the order in which they became able to start
+    int processors = 0;  // held by running groups
+    std::set<unsigned> loaded;  // kernels whose code is loaded (N51); kept from step to step
     Bytes noted = -1;
   };
   struct ThreadState {
@@ -150,8 +162,13 @@ class World final : public Backend, private SlotStore {
                        int stream, bool after_compute);
   std::vector<EntryId> piece_ends(EntryId begin, EntryId end, bool p2p);
   NodeId tail(std::uint32_t thread, int stream, std::uint32_t item);
+  NodeId start_point(NodeId node);
+  bool hold(std::uint32_t thread);
   bool connect_next(std::uint32_t thread);
+  bool connect_collectives(std::uint32_t thread);
+  void release_held(std::uint32_t thread);
   void finish_connections();
+  void report_faults();
   void note_memory(std::uint32_t thread);
 
   // world_comm.cc
@@ -166,6 +183,8 @@ class World final : public Backend, private SlotStore {
   // world_run.cc
   SlotMemory slot(SlotRef ref) override;
   void start(NodeId node);
+  bool admit(NodeId node);
+  void release_processors(NodeId node);
   void start_kernel(NodeId node);
   void start_group(NodeId node);
   void start_read(NodeId node);
@@ -177,6 +196,7 @@ class World final : public Backend, private SlotStore {
   void deliver(const Transfer& transfer);
   void compare(const Entry& send, const Entry& receive);
   void collective(const std::vector<EntryId>& members);
+  bool hangs(const std::vector<EntryId>& members) const;
   void decided(EntryId entry);
   void complete(NodeId node);
   void record_kernel(const Node& node);
@@ -193,7 +213,7 @@ class World final : public Backend, private SlotStore {
   std::vector<std::uint32_t> member_base_;   // by communicator
   std::vector<std::uint32_t> queue_of_;      // by member: the member whose queue it shares (N7), or itself
   std::vector<std::uint32_t> first_thread_;  // by rank, one more at the end
-  std::size_t channel_count_ = 0;
+  std::vector<EagerLimit> channel_limits_;
 
   DeviceGraph graph_;
   std::vector<Entry> entries_;  // 0 is nobody
@@ -211,6 +231,9 @@ class World final : public Backend, private SlotStore {
   Lifecycle lifecycle_;
   ColdConnections connections_;
   ConnectionMap connection_map_;
+  CollectiveConnections collective_connections_;
+  CollectiveMap collective_map_;
+  std::vector<std::uint32_t> resumed_;  // threads held by a collective's connection that is up
   std::map<EntryId, Memory> buffered_;  // contents of buffered sends
   std::vector<Transfer> transfers_;     // scratch
   NodeId running_ = 0;                  // the kernel whose worker is being called

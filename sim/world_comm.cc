@@ -99,6 +99,7 @@ Result<Issued> World::comm(std::uint32_t thread, std::uint32_t item_index, Item 
 // A new communicator is cold, whatever it was called before.
 void World::forget_connections(std::uint32_t thread, const LinkedCommCall& linked) {
   connections_.forget(linked.communicator, linked.position);
+  collective_connections_.forget(linked.communicator);
   const auto [first, last] = threads_of(program().threads[thread].rank);
   for (std::uint32_t t = first; t < last; ++t) {
     const LinkedProgram::Window& window = linked_->windows[t];

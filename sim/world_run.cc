@@ -57,8 +57,10 @@ std::vector<std::uint32_t> World::take_woken() {
 
 void World::start(NodeId id) {
   Node& node = graph_[id];
+  if (node.kind == NodeKind::kGroup && options_.model.sms > 0 && !admit(id)) return;
   node.started = true;
   node.start = now_;
+  if (node.start_point != 0) graph_.seal(node.start_point);
   switch (node.kind) {
     case NodeKind::kKernel:
       return start_kernel(id);
@@ -70,7 +72,42 @@ void World::start(NodeId id) {
       return start_comm(id);
     case NodeKind::kPoint:
     case NodeKind::kConnect:
+    case NodeKind::kStarted:
       return complete(id);
+  }
+}
+
+// A kernel starts when all its blocks find a processor, and none overtakes another that waits for them (N45).
+// Kernels larger than the device are as large as it.
+bool World::admit(NodeId id) {
+  Node& node = graph_[id];
+  Device& device = device_of(node.thread);
+  if (node.aborted) return true;
+  if (node.processors == 0) {
+    Bytes largest = 0;
+    for (EntryId entry = node.first; entry < node.first + node.count; ++entry)
+      largest = std::max(largest, entries_[entry].bytes);
+    node.processors = std::min(options_.model.sms, options_.model.channels_of(largest));
+  }
+  const bool next = device.parked.empty() || device.parked.front() == id;
+  if (!next || device.processors + node.processors > options_.model.sms) {
+    if (!node.parked) device.parked.push_back(id);
+    node.parked = true;
+    return false;
+  }
+  if (node.parked) device.parked.pop_front();
+  node.parked = false;
+  device.processors += node.processors;
+  return true;
+}
+
+void World::release_processors(NodeId id) {
+  Device& device = device_of(graph_[id].thread);
+  device.processors -= graph_[id].processors;
+  while (!device.parked.empty()) {
+    const NodeId next = device.parked.front();
+    start(next);
+    if (graph_[next].parked) return;
   }
 }
 
@@ -138,7 +175,8 @@ void World::activate(EntryId id) {
   transfers_.clear();
   channels_.activate(static_cast<std::size_t>(routes_[entry.route].channel), id, kind == EndpointKind::kSend,
                      now_, transfers_);
-  for (const Transfer& transfer : transfers_) deliver(transfer);
+  const std::vector<Transfer> decided = std::exchange(transfers_, {});
+  for (const Transfer& transfer : decided) deliver(transfer);
 }
 
 // Where the entry's part of its slot lies; null without memory.
@@ -162,18 +200,18 @@ void World::deliver(const Transfer& transfer) {
     decided(transfer.send);
     return;
   }
-  if (from != nullptr && !send.buffered) note_sent(send, from);
+  if (from != nullptr && !send.buffered && transfer.from == 0) note_sent(send, from);
   const Entry& receive = entries_[transfer.receive];
   compare(send, receive);
   if (std::byte* to = data_of(receive); to != nullptr) {
     const auto buffered = buffered_.find(transfer.send);
     const std::byte* data = send.buffered ? buffered->second.get() : from;
-    std::memcpy(to, data, static_cast<std::size_t>(std::min(send.bytes, receive.bytes)));
-    if (send.buffered) buffered_.erase(buffered);
-    note_received(receive, to);
+    std::memcpy(to + transfer.to, data + transfer.from, static_cast<std::size_t>(transfer.bytes));
+    if (send.buffered && transfer.last_of_send) buffered_.erase(buffered);
+    if (transfer.receive_ends) note_received(receive, to);
   }
-  if (!send.buffered) decided(transfer.send);
-  decided(transfer.receive);
+  if (transfer.send_ends) decided(transfer.send);
+  if (transfer.receive_ends) decided(transfer.receive);
 }
 
 PayloadLedger::Label World::label_of(const Entry& entry) const {
@@ -236,6 +274,10 @@ void World::collective(const std::vector<EntryId>& members) {
         fmt::format("{} on rank {} and {} on rank {} are the same call of communicator {}, but differ: {}",
                     a.text, a.rank, b.text, b.rank, communicator.name, difference));
   }
+  if (!agreed && options_.model.emulate_mismatch && hangs(members)) {
+    for (const EntryId member : members) entries_[member].broken = true;
+    return;
+  }
   if (agreed && !workers_.empty()) run_collective(endpoint, linked.peer_position, bytes, slots);
   const Nanoseconds end = now_ + options_.time.collective(endpoint.kind, communicator.members, bytes);
   for (const EntryId member : members) {
@@ -243,6 +285,17 @@ void World::collective(const std::vector<EntryId>& members) {
     entries_[member].end = end;
     decided(member);
   }
+}
+
+// Members that do not call the same kind, size and root wait for ever; other differences end in garbage (N58).
+bool World::hangs(const std::vector<EntryId>& members) const {
+  const Entry& first = entries_[members.front()];
+  const Endpoint& a = endpoint_of(first);
+  return std::any_of(members.begin(), members.end(), [&](EntryId member) {
+    const Endpoint& b = endpoint_of(entries_[member]);
+    return a.kind != b.kind || a.bytes != b.bytes ||
+           linked_->endpoints[first.route].peer != linked_->endpoints[entries_[member].route].peer;
+  });
 }
 
 // The entry's end is known. The group ends with its last one (N11).
@@ -271,6 +324,7 @@ void World::complete(NodeId id) {
     case NodeKind::kPoint:
     case NodeKind::kConnect:
     case NodeKind::kComm:
+    case NodeKind::kStarted:
       break;
   }
   if (node.wakes_host) woken_.push_back(node.thread);
@@ -282,6 +336,7 @@ void World::complete(NodeId id) {
     }
   }
   graph_.complete(id);
+  if (node.processors > 0) release_processors(id);
 }
 
 void World::record_kernel(const Node& node) {

@@ -52,8 +52,29 @@ struct Names<SendCompletion> {
   static constexpr std::array<std::string_view, 3> kWords{"rendezvous", "eager", "always-eager"};
 };
 template <>
+struct Names<EagerLinks> {
+  static constexpr std::array<std::string_view, 5> kWords{"same", "h100", "a100", "pcie", "ib"};
+};
+template <>
 struct Names<CrossComm> {
-  static constexpr std::array<std::string_view, 2> kWords{"free", "strict"};
+  static constexpr std::array<std::string_view, 3> kWords{"free", "strict", "launch-order"};
+};
+template <>
+struct Names<CollectiveConnect> {
+  static constexpr std::array<std::string_view, 3> kWords{"auto", "warm", "cold"};
+};
+template <>
+struct Names<GroupOrder> {
+  static constexpr std::array<std::string_view, 3> kWords{"auto", "same", "call"};
+};
+template <>
+struct Names<Mismatch> {
+  static constexpr std::array<std::string_view, 2> kWords{"report", "emulate"};
+};
+template <>
+struct Names<NcclVersion> {
+  static constexpr std::array<std::string_view, 8> kWords{"none",   "2.18",   "2.22",   "2.26",
+                                                          "2.28.9", "2.29.2", "2.29.7", "2.30"};
 };
 template <>
 struct Names<Connect> {
@@ -84,6 +105,11 @@ std::string_view name(ScalerRule value) { return word(value); }
 std::string_view name(SendCompletion value) { return word(value); }
 std::string_view name(CrossComm value) { return word(value); }
 std::string_view name(Connect value) { return word(value); }
+std::string_view name(EagerLinks value) { return word(value); }
+std::string_view name(CollectiveConnect value) { return word(value); }
+std::string_view name(GroupOrder value) { return word(value); }
+std::string_view name(Mismatch value) { return word(value); }
+std::string_view name(NcclVersion value) { return word(value); }
 
 template <typename Enum>
 std::vector<std::string> names_of() {
@@ -113,6 +139,11 @@ template std::vector<std::string> names_of<ScalerRule>();
 template std::vector<std::string> names_of<SendCompletion>();
 template std::vector<std::string> names_of<CrossComm>();
 template std::vector<std::string> names_of<Connect>();
+template std::vector<std::string> names_of<EagerLinks>();
+template std::vector<std::string> names_of<CollectiveConnect>();
+template std::vector<std::string> names_of<GroupOrder>();
+template std::vector<std::string> names_of<Mismatch>();
+template std::vector<std::string> names_of<NcclVersion>();
 template std::optional<ScheduleKind> enum_from_name<ScheduleKind>(std::string_view);
 template std::optional<P2pStyle> enum_from_name<P2pStyle>(std::string_view);
 template std::optional<CommMap> enum_from_name<CommMap>(std::string_view);
@@ -125,5 +156,10 @@ template std::optional<ScalerRule> enum_from_name<ScalerRule>(std::string_view);
 template std::optional<SendCompletion> enum_from_name<SendCompletion>(std::string_view);
 template std::optional<CrossComm> enum_from_name<CrossComm>(std::string_view);
 template std::optional<Connect> enum_from_name<Connect>(std::string_view);
+template std::optional<EagerLinks> enum_from_name<EagerLinks>(std::string_view);
+template std::optional<CollectiveConnect> enum_from_name<CollectiveConnect>(std::string_view);
+template std::optional<GroupOrder> enum_from_name<GroupOrder>(std::string_view);
+template std::optional<Mismatch> enum_from_name<Mismatch>(std::string_view);
+template std::optional<NcclVersion> enum_from_name<NcclVersion>(std::string_view);
 
 }  // namespace plumbline

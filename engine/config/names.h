@@ -21,8 +21,13 @@ std::string_view name(WdStyle value);         // constant, linear, cosine
 std::string_view name(OptimizerRule value);   // adam, sgd
 std::string_view name(ScalerRule value);      // megatron, deepspeed, torch
 std::string_view name(SendCompletion value);  // rendezvous, eager, always-eager
-std::string_view name(CrossComm value);       // free, strict
+std::string_view name(EagerLinks value);      // same, h100, a100, pcie, ib
+std::string_view name(CrossComm value);       // free, strict, launch-order
 std::string_view name(Connect value);         // warm, cold
+std::string_view name(CollectiveConnect value);  // auto, warm, cold
+std::string_view name(GroupOrder value);         // auto, same, call
+std::string_view name(Mismatch value);           // report, emulate
+std::string_view name(NcclVersion value);        // none, 2.18, ...
 
 // All words of an enum in the order of its enumerators.
 template <typename Enum>

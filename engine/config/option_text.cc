@@ -260,26 +260,86 @@ std::string OverflowText::print(const std::vector<OverflowFault>& value) {
 }
 
 Status SendText::read(std::string_view text, SimConfig& target) {
-  const std::size_t colon = text.find(':');
-  const std::string_view word = text.substr(0, colon);
-  const std::optional<SendCompletion> kind = enum_from_name<SendCompletion>(word);
-  if (!kind) return not_a_choice(word, names_of<SendCompletion>());
+  const std::vector<std::string_view> parts = split(text, ':');
+  const std::optional<SendCompletion> kind = enum_from_name<SendCompletion>(parts[0]);
+  if (!kind) return not_a_choice(parts[0], names_of<SendCompletion>());
   Bytes bytes = 0;
-  if (colon != std::string_view::npos) {
-    if (*kind != SendCompletion::kEager) {
-      return fail(ErrorCode::kParse, fmt::format("'{}' takes no size — only eager:SIZE does", word));
+  int messages = 0;
+  EagerLinks links = EagerLinks::kSame;
+  if (parts.size() > 1) {
+    if (*kind != SendCompletion::kEager)
+      return fail(ErrorCode::kParse, fmt::format("'{}' takes no size — only eager:SIZE does", parts[0]));
+    const std::optional<EagerLinks> machine = enum_from_name<EagerLinks>(parts[1]);
+    if (machine && *machine != EagerLinks::kSame) {
+      links = *machine;
+    } else {
+      PL_TRY(SizeText::read(parts[1], bytes));
     }
-    PL_TRY(SizeText::read(text.substr(colon + 1), bytes));
+  }
+  if (parts.size() > 2) {
+    if (parts.size() > 3 || links != EagerLinks::kSame)
+      return fail(ErrorCode::kParse, fmt::format("'{}' reads eager:SIZE:MESSAGES at most", text));
+    PL_TRY(IntegerText::read(parts[2], messages));
+    if (messages < 1)
+      return fail(ErrorCode::kParse, fmt::format("{} messages — at least 1, or leave it out", messages));
   }
   target.send = *kind;
   target.eager_bytes = bytes;
+  target.eager_messages = messages;
+  target.eager_links = links;
   return {};
 }
 std::string SendText::print(const SimConfig& value) {
   const std::string word(name(value.send));
-  return value.send == SendCompletion::kEager && value.eager_bytes != 0
-             ? word + ":" + SizeText::print(value.eager_bytes)
-             : word;
+  if (value.send != SendCompletion::kEager) return word;
+  if (value.eager_links != EagerLinks::kSame) return fmt::format("{}:{}", word, name(value.eager_links));
+  if (value.eager_messages > 0)
+    return fmt::format("{}:{}:{}", word, SizeText::print(value.eager_bytes), value.eager_messages);
+  return value.eager_bytes != 0 ? word + ":" + SizeText::print(value.eager_bytes) : word;
+}
+
+Status ProgressText::read(std::string_view text, SimConfig& target) {
+  GroupProgress progress;
+  bool automatic = false;
+  for (const std::string_view part : split(text, '+')) {
+    const std::size_t colon = part.find(':');
+    const std::string_view word = part.substr(0, colon);
+    const bool split_word = word == "split" || word == "split-restart";
+    const bool alone = word == "auto" || word == "documented";
+    if (split_word != (colon != std::string_view::npos) || (alone && text != word))
+      return fail(ErrorCode::kParse,
+                  fmt::format("'{}' reads auto, documented, batched, batched-across, split:N or "
+                              "split-restart:N, the last two joined to the others by '+'",
+                              text));
+    if (word == "auto") {
+      automatic = true;
+    } else if ((word == "batched" || word == "batched-across") && progress.batch == 0) {
+      progress.batch = 8;
+      progress.batch_epochs = word == "batched";
+    } else if (split_word && progress.plan_items == 0) {
+      PL_TRY(IntegerText::read(part.substr(colon + 1), progress.plan_items));
+      if (progress.plan_items < 1)
+        return fail(ErrorCode::kParse, fmt::format("'{}' — a kernel holds at least 1 item", part));
+      progress.plan_restart = word == "split-restart";
+    } else if (!alone) {
+      return not_a_choice(word,
+                          {"auto", "documented", "batched", "batched-across", "split", "split-restart"});
+    }
+  }
+  target.progress = progress;
+  target.progress_auto = automatic;
+  return {};
+}
+std::string ProgressText::print(const SimConfig& value) {
+  if (value.progress_auto) return "auto";
+  const GroupProgress& progress = value.progress;
+  std::string out;
+  if (progress.batch > 0) out = progress.batch_epochs ? "batched" : "batched-across";
+  if (progress.plan_items > 0) {
+    out += fmt::format("{}{}:{}", out.empty() ? "" : "+", progress.plan_restart ? "split-restart" : "split",
+                       progress.plan_items);
+  }
+  return out.empty() ? "documented" : out;
 }
 
 tl::unexpected<Error> not_a_choice(std::string_view text, const std::vector<std::string>& choices) {

@@ -120,8 +120,17 @@ struct OverflowText {  // "rank=2:step=5"
   static std::string print(const std::vector<OverflowFault>& value);
 };
 
-struct SendText {  // "rendezvous", "always-eager", "eager:2MiB"; the two fields of a SimConfig that describe
-                   // a send
+// The fields of a SimConfig that describe a send: "rendezvous", "always-eager", "eager:2MiB", "eager:2MiB:8" (at
+// most 8 messages), "eager:h100" (the buffers of a kind of machine).
+struct SendText {
+  static constexpr OptionType kType = OptionType::kText;
+  static Status read(std::string_view text, SimConfig& target);
+  static std::string print(const SimConfig& value);
+};
+
+// How a SimConfig's groups progress: "auto", "documented", or parts joined by "+": "batched" or "batched-across",
+// and "split:63" or "split-restart:63".
+struct ProgressText {
   static constexpr OptionType kType = OptionType::kText;
   static Status read(std::string_view text, SimConfig& target);
   static std::string print(const SimConfig& value);

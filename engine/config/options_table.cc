@@ -127,15 +127,53 @@ Rows memory_rows() {
 
 Rows sim_rows() {
   return {
-      row<SendText>("sim", "send", PL_FIELD(sim), {"--send"},
-                    "when a send completes: rendezvous, eager:SIZE (for example eager:2MiB), always-eager"),
-      choice<CrossComm>(
-          "sim", "cross", PL_FIELD(sim.cross), {"--cross"},
-          "whether operations of different communicators on a device wait for each other (strict)"),
+      choice<NcclVersion>("sim", "nccl", PL_FIELD(sim.nccl), {"--nccl"},
+                          "release of NCCL whose kernels are followed, for the options that say auto"),
+      row<SendText>(
+          "sim", "send", PL_FIELD(sim), {"--send"},
+          "when a send completes: rendezvous, eager:SIZE (for example eager:2MiB), eager:SIZE:MESSAGES, "
+          "eager:MACHINE (h100, a100, pcie, ib: the sizes of NCCL's buffers there), always-eager"),
+      row<IntegerText>("sim", "ranks_per_node", PL_FIELD(sim.ranks_per_node), {"--ranks-per-node"},
+                       "with eager:MACHINE, links between nodes have the buffers of ib; 0: one node"),
+      row<SwitchText>("sim", "registered", PL_FIELD(sim.registered), {"--registered"},
+                      "user buffers are registered with NCCL: sends are rendezvous, whatever sim.send says"),
+      choice<CrossComm>("sim", "cross", PL_FIELD(sim.cross), {"--cross"},
+                        "whether operations of different communicators on a device run freely, one after "
+                        "another (strict), or "
+                        "start in the order of their launch (NCCL_LAUNCH_ORDER_IMPLICIT=1)"),
+      row<IntegerText>(
+          "sim", "hw_queues", PL_FIELD(sim.hw_queues), {"--hw-queues"},
+          "hardware queues of a device (CUDA_DEVICE_MAX_CONNECTIONS): stream s is in queue s modulo "
+          "this, and what cannot start holds back what is behind it; 0: as many as streams"),
+      row<IntegerText>(
+          "sim", "sms", PL_FIELD(sim.sms), {"--sms"},
+          "processors that kernels of communicators may hold at one time on a device; 0: enough"),
+      row<IntegerText>("sim", "channels", PL_FIELD(sim.channels), {"--channels"},
+                       "processors that one of these kernels holds; 0: 1 to 32 by its largest message"),
       choice<Connect>("sim", "connect", PL_FIELD(sim.connect), {"--connect"},
                       "whether the first message of a link has to connect (cold)"),
+      choice<CollectiveConnect>(
+          "sim", "connect_collectives", PL_FIELD(sim.connect_collectives), {"--connect-collectives"},
+          "whether the first collective of a communicator has to connect; auto: as connect "
+          "from 2.22 on, else warm"),
+      choice<GroupOrder>(
+          "sim", "group_order", PL_FIELD(sim.group_order), {"--group-order"},
+          "order of the communicators of a group: the same on all ranks, or that of the calls; auto: "
+          "call before 2.26, else same"),
+      row<ProgressText>(
+          "sim", "progress", PL_FIELD(sim), {"--progress"},
+          "how the messages of a group progress: documented (all at once), batched or batched-across "
+          "(eight at a time, of one epoch or across), split:N or split-restart:N (kernels of N "
+          "messages), joined by +; auto: by the release"),
       row<SwitchText>("sim", "launch_blocking", PL_FIELD(sim.launch_blocking), {"--launch-blocking"},
                       "the host waits for every kernel, as with CUDA_LAUNCH_BLOCKING=1"),
+      row<SwitchText>("sim", "lazy_modules", PL_FIELD(sim.lazy_modules), {"--lazy-modules"},
+                      "a kernel's first launch waits for the device, as loading its code may "
+                      "(CUDA_MODULE_LOADING=LAZY)"),
+      choice<Mismatch>(
+          "sim", "mismatch", PL_FIELD(sim.mismatch), {"--mismatch"},
+          "what becomes of ends that differ: report, and go on as if they matched; or emulate what NCCL "
+          "does besides: bytes go on to the next receive, collectives hang"),
   };
 }
 

@@ -49,8 +49,19 @@ enum class WdStyle : std::uint8_t { kConstant, kLinear, kCosine };  // how weigh
 enum class OptimizerRule : std::uint8_t { kAdam, kSgd };
 enum class ScalerRule : std::uint8_t { kMegatron, kDeepSpeed, kTorch };
 enum class SendCompletion : std::uint8_t { kRendezvous, kEager, kAlwaysEager };
-enum class CrossComm : std::uint8_t { kFree, kStrict };
+// Sizes of NCCL's send buffers: one limit for all links, or those of a kind of machine (sim/nccl_model.h).
+enum class EagerLinks : std::uint8_t { kSame, kH100, kA100, kPcie, kIb };
+enum class CrossComm : std::uint8_t {
+  kFree,
+  kStrict,       // one kernel after another
+  kLaunchOrder,  // they start in launch order (NCCL_LAUNCH_ORDER_IMPLICIT=1)
+};
 enum class Connect : std::uint8_t { kWarm, kCold };
+enum class CollectiveConnect : std::uint8_t { kAuto, kWarm, kCold };
+enum class GroupOrder : std::uint8_t { kAuto, kSame, kCall };  // of the communicators of a group
+enum class Mismatch : std::uint8_t { kReport, kEmulate };
+// Releases in which the order or number of kernels changed.
+enum class NcclVersion : std::uint8_t { kNone, k2_18, k2_22, k2_26, k2_28_9, k2_29_2, k2_29_7, k2_30 };
 
 struct ParallelConfig {
   int tp = 1, cp = 1, ep = 1;  // accepted value: 1
@@ -187,12 +198,37 @@ struct MemoryConfig {
   Bytes limit = 0;  // 0: no limit
 };
 
+// How the operations of a group progress. The defaults: all at once, whatever their number.
+struct GroupProgress {
+  int plan_items = 0;         // work items a kernel holds before the group is split; 0: no limit
+  bool plan_restart = false;  // each of the kernels begins with the first round again
+  int batch = 0;              // work items that run concurrently in a kernel; 0: all
+  bool batch_epochs = false;  // a batch does not reach into the next epoch
+
+  bool operator==(const GroupProgress&) const = default;
+};
+
 struct SimConfig {
+  NcclVersion nccl = NcclVersion::kNone;  // decides what is left to it below
   SendCompletion send = SendCompletion::kRendezvous;
-  Bytes eager_bytes = 0;  // with kEager: unmatched bytes a (communicator, sender, receiver) may hold
+  // With kEager and kSame: bytes and number of messages (0: any) that a (communicator, sender, receiver) may hold.
+  Bytes eager_bytes = 0;
+  int eager_messages = 0;
+  EagerLinks eager_links = EagerLinks::kSame;
+  int ranks_per_node = 0;   // which links are network links; 0: none
+  bool registered = false;  // user buffers are registered: sends are rendezvous
   CrossComm cross = CrossComm::kFree;
+  int hw_queues = 0;  // CUDA_DEVICE_MAX_CONNECTIONS; 0: as many as streams
+  int sms = 0;        // processors for the kernels of communicators; 0: enough
+  int channels = 0;   // processors that one kernel takes; 0: by its size
   Connect connect = Connect::kWarm;
+  CollectiveConnect connect_collectives = CollectiveConnect::kAuto;
+  GroupOrder group_order = GroupOrder::kAuto;
+  bool progress_auto = true;  // `progress` follows from the version
+  GroupProgress progress;
   bool launch_blocking = false;
+  bool lazy_modules = false;  // CUDA_MODULE_LOADING=LAZY, at its worst
+  Mismatch mismatch = Mismatch::kReport;
 };
 
 // One non-finite gradient on one rank: found by the overflow check of that step on that rank.

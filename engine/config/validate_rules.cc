@@ -113,7 +113,7 @@ void check_faults(RuleBook& book) {
 
 void check_sim(RuleBook& book) {
   const SimConfig& s = book.config.sim;
-  const bool eager = s.send == SendCompletion::kEager;
+  const bool eager = s.send == SendCompletion::kEager && s.eager_links == EagerLinks::kSame;
   if (eager && s.eager_bytes <= 0)
     book.refuse("sim.send", "needs a size above 0", "write eager:2MiB, or always-eager");
   if (s.eager_bytes > (Bytes{1} << 50))

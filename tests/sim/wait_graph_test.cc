@@ -48,6 +48,20 @@ TEST(WaitGraph, ALargeCircleIsFoundInTime) {
   EXPECT_EQ(graph.deadlocked().size(), static_cast<std::size_t>(kNodes));
 }
 
+TEST(WaitGraph, AnyOneOfSeveralIsEnough) {
+  WaitGraph graph;
+  for (const char* name : {"a", "b", "c", "d"}) graph.add({0, -1, -1, name});
+  graph.wait_any(0, 1, "any");  // a needs b or c; b needs a; c is free
+  graph.wait_any(0, 2, "any");
+  graph.wait(1, 0, "all");
+  EXPECT_TRUE(graph.deadlocked().empty());
+  EXPECT_TRUE(graph.shortest_cycle().empty());  // the circle of a and b is no deadlock
+  graph.wait(2, 3, "all");
+  graph.never(3);
+  EXPECT_EQ(graph.deadlocked(), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(graph.shortest_cycle().size(), 2U);
+}
+
 TEST(WaitGraph, FindingInWords) {
   WaitGraph graph = graph_of(2, {{0, 1}, {1, 0}});
   const Finding circle = deadlock_finding(graph);

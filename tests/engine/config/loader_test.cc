@@ -120,7 +120,9 @@ std::string some_value(const Option& option) {
     case OptionType::kChoice:
       return *rc::gen::elementOf(option.choices);
     case OptionType::kText:
-      return option.name() == "sim.send" ? "eager:2MiB" : "word" + std::to_string(*rc::gen::inRange(0, 99));
+      if (option.name() == "sim.send") return "eager:2MiB";
+      if (option.name() == "sim.progress") return "split:" + std::to_string(*rc::gen::inRange(1, 99));
+      return "word" + std::to_string(*rc::gen::inRange(0, 99));
     case OptionType::kBandwidth:
       return std::to_string(*rc::gen::inRange(1, 999)) + "GB/s";
     case OptionType::kDuration:

@@ -1,0 +1,268 @@
+// The table of rules, second part: what runs together, collectives, and the life of communicators.
+#include "sim/rules.h"
+
+namespace plumbline {
+
+std::vector<NcclRule> rules_of_calls();  // rules_table.cc
+
+namespace {
+
+std::vector<NcclRule> rules_of_order() {
+  using S = RuleStatus;
+  return {
+      {"N38",
+       "A buffer is in use until its operation completes",
+       S::kReported,
+       "A send's buffer may be written, and a receive's read, only after the operation has completed on its "
+       "stream.",
+       "Whatever is not ordered after the completion by a stream, an event or a host wait is a race.",
+       "",
+       {},
+       "user guide, streams"},
+      {"N45",
+       "Kernels need processors",
+       S::kMode,
+       "A kernel of a communicator holds one processor a channel until it is done, and needs all of them to "
+       "make "
+       "progress with its peers.",
+       "Communicators times channels must not exceed what is free; what does not fit waits, and ranks whose "
+       "kernels "
+       "come in different orders hang.",
+       "sim.sms",
+       {"0: all_reduce C 8 on S\n0: all_reduce D 8 on T\n1: all_reduce D 8 on T\n1: all_reduce C 8 on S",
+        "rendezvous+sms_2_by_1=OK rendezvous+sms_1_by_1=DEADLOCK"},
+       "NVIDIA/nccl#689"},
+      {"N46",
+       "Kernels of two communicators may run one at a time",
+       S::kMode,
+       "Operations of different communicators run together if hardware queues and processors allow; nothing "
+       "promises it. The worst case is one NCCL kernel at a time, in the order the host launched them.",
+       "Ranks that use two communicators in opposite order may hang. The certification assumes they do.",
+       "sim.cross",
+       {"0: all_reduce C 8 on S\n0: all_reduce D 8 on T\n1: all_reduce D 8 on T\n1: all_reduce C 8 on S",
+        "rendezvous=OK rendezvous+strict=DEADLOCK"},
+       "user guide, communicators; NVIDIA/nccl#899"},
+      {"N47",
+       "Launch order can be imposed",
+       S::kMode,
+       "With NCCL_LAUNCH_ORDER_IMPLICIT=1 (2.26, CUDA 12.3) kernels of different communicators run together, "
+       "but start "
+       "in the order in which the host launched them.",
+       "Opposite orders no longer hang; but a kernel that cannot start yet, behind a stream, keeps back all "
+       "launched "
+       "after it.",
+       "sim.cross",
+       {"0: comm_init X 0 1\n0: recv C from 1 8 on S\n0: send D to 1 8 on S\n0: send X to 1 8 on T\n"
+        "1: comm_init X 0 1\n1: recv X from 0 8 on T\n1: sync_stream T\n1: send C to 0 8 on S\n1: recv D "
+        "from 0 8 on S",
+        "rendezvous=OK rendezvous+launch_order=DEADLOCK"},
+       "user guide, environment"},
+      {"N48",
+       "Streams share hardware queues",
+       S::kMode,
+       "A device has as many queues as CUDA_DEVICE_MAX_CONNECTIONS says, 8 by default. Streams of one queue "
+       "hold each "
+       "other back: what cannot start yet blocks what was enqueued behind it.",
+       "Megatron sets 1 for its own reasons; an operation that waits for an event then keeps back every "
+       "operation of "
+       "every other stream.",
+       "sim.hw_queues",
+       {"0: comm_init X 0 1\n0: recv C from 1 8 on S\n0: send D to 1 8 on S\n0: send X to 1 8 on T\n"
+        "1: comm_init X 0 1\n1: recv X from 0 8 on T\n1: sync_stream T\n1: send C to 0 8 on S\n1: recv D "
+        "from 0 8 on S",
+        "rendezvous+queues_2=OK rendezvous+queues_1=DEADLOCK"},
+       "CUDA programming guide; NVIDIA/nccl#783"},
+      {"N49",
+       "CUDA_LAUNCH_BLOCKING=1 makes the host wait",
+       S::kMode,
+       "Every launch waits for its kernel on the host.",
+       "With one host thread a rank the same programs complete as under strict launch order.",
+       "sim.launch_blocking",
+       {"0: send C to 1 8 on S\n0: recv D from 1 8 on T\n1: send D to 0 8 on T\n1: recv C from 0 8 on S",
+        "rendezvous=OK rendezvous+launch_blocking=DEADLOCK"},
+       "NVIDIA/nccl#750"},
+      {"N50",
+       "Some calls wait for the whole device",
+       S::kAlways,
+       "cudaMalloc, cudaFree, cudaDeviceSynchronize and work on the legacy default stream wait for "
+       "everything on "
+       "the device.",
+       "Between two launches they make the host wait for an operation whose peer waits for the next one. "
+       "sync_device stands for them.",
+       "",
+       {"0: all_reduce C 8 on S\n0: sync_device\n0: send D to 1 8 on S\n1: recv D from 0 8 on S\n"
+        "1: all_reduce C 8 on S",
+        "rendezvous=DEADLOCK"},
+       "NVIDIA/nccl#744, #48"},
+      {"N51",
+       "A first launch may wait for the device",
+       S::kMode,
+       "With lazy loading, the default since CUDA 11.7, a kernel's code is loaded at its first launch, which "
+       "may wait "
+       "for what is running.",
+       "The first step hangs where later ones do not: a receive is running, and the kernel behind which its "
+       "peer waits "
+       "cannot be loaded.",
+       "sim.lazy_modules",
+       {"0: recv C from 1 8 on S\n0: launch on T\n0: send D to 1 8 on T\n1: recv D from 0 8 on T\n1: "
+        "sync_stream T\n"
+        "1: send C to 0 8 on S",
+        "rendezvous=OK rendezvous+lazy_modules=DEADLOCK"},
+       "CUDA programming guide"},
+      {"N52",
+       "A host that waits enqueues nothing",
+       S::kAlways,
+       "A host that synchronizes with a stream or an event does not get to its next call before that is "
+       "over.",
+       "Reading a value, for a print or a decision, between two calls orders everything after it behind "
+       "everything "
+       "it waits for.",
+       "",
+       {"0: recv C from 1 8 on S\n0: sync_stream S\n0: send D to 1 8 on T\n1: recv D from 0 8 on T\n"
+        "1: sync_stream T\n1: send C to 0 8 on S",
+        "rendezvous=DEADLOCK"},
+       "user guide, streams"},
+      {"N55",
+       "Nothing times out",
+       S::kAlways,
+       "A kernel waits for its peer by spinning, for ever; NCCL raises no error for an operation without a "
+       "counterpart.",
+       "The simulator reports a standstill the moment it happens; on a cluster a watchdog does, ten minutes "
+       "later.",
+       "",
+       {},
+       "NVIDIA/nccl#1260"},
+      {"N57",
+       "All members make the same collectives",
+       S::kReported,
+       "The i-th collective of a communicator must be the same on all members: kind, size, type, root, "
+       "reduction.",
+       "A difference is undefined: a hang, garbage or a crash. It is a finding; the run goes on as if it "
+       "matched.",
+       "",
+       {"0: all_reduce C 8 on S\n1: all_reduce C 16 on S", "rendezvous=COLLMISMATCH"},
+       "user guide, collectives; NVIDIA/nccl#1417"},
+      {"N58",
+       "What differing ends come to",
+       S::kMode,
+       "Reported, and for the rest taken as equal; or emulated: collectives that differ in kind, size or "
+       "root hang, "
+       "those that differ in type or reduction end in garbage. A message goes on in units of 8 bytes, or of "
+       "512 KiB if "
+       "it is larger than 16 KiB: what is left over of a send goes to the next receive, and a receive waits "
+       "for what "
+       "is missing.",
+       "Emulation answers the question why a run hung, or did not.",
+       "sim.mismatch",
+       {"0: send C to 1 24 on S\n1: recv C from 0 16 on S\n1: recv C from 0 8 on S",
+        "rendezvous=DEADLOCK+BYTES rendezvous+emulate_mismatch=BYTES"},
+       "pytorch/pytorch#113376, #77030; NVIDIA/nccl#1417"},
+      {"N59",
+       "A collective waits for all members",
+       S::kAlways,
+       "A collective completes on no rank before all members have started it. (NCCL lets some ranks of a "
+       "broadcast "
+       "or reduce leave earlier; the simulator takes the worst case.)",
+       "It is as strong as a barrier for deadlocks, but it is no barrier.",
+       "",
+       {"0: all_reduce C 8 on S\n0: send C to 1 8 on S\n1: recv C from 0 8 on S\n1: all_reduce C 8 on S",
+        "rendezvous=DEADLOCK"},
+       "NVIDIA/nccl#592"},
+      {"N60",
+       "A collective of no bytes is dropped",
+       S::kAlways,
+       "A collective with count 0 returns at once on the rank that calls it.",
+       "A rank with nothing to contribute leaves the others waiting for ever.",
+       "",
+       {"0: all_reduce C 0 on S\n1: all_reduce C 8 on S", "rendezvous=DEADLOCK"},
+       "NCCL source"},
+      {"N69",
+       "Creating a communicator is a meeting of hosts",
+       S::kAlways,
+       "ncclCommInitRank returns when all ranks have called it; streams have no part in it.",
+       "Ranks that create two communicators in different orders wait for each other before anything runs. "
+       "PyTorch "
+       "creates one a pair of ranks at the first unbatched send or receive.",
+       "",
+       {"0: comm_init X 0 1\n0: comm_init Y 0 2\n1: comm_init Z 1 2\n1: comm_init X 0 1\n"
+        "2: comm_init Y 0 2\n2: comm_init Z 1 2",
+        "rendezvous=DEADLOCK"},
+       "Megatron-LM#5240; pytorch/pytorch#74701"},
+      {"N73",
+       "Every rank of the parent takes part in a split",
+       S::kAlways,
+       "ncclCommSplit is called by all ranks of the parent, by those without a colour too, and with nothing "
+       "left to "
+       "do on the parent.",
+       "A rank that leaves the call out stops all others; so does an operation on the parent whose "
+       "counterpart comes "
+       "after the split.",
+       "",
+       {"0: comm_split C into X 0 1\n1: comm_split C into X 0 1\n2: launch on S", "rendezvous=DEADLOCK"},
+       "pytorch/pytorch#134314"},
+      {"N74",
+       "Only those who are left call a shrink",
+       S::kReported,
+       "ncclCommShrink is called by the ranks that stay. A rank that is left out gets ncclInvalidArgument. "
+       "With "
+       "NCCL_SHRINK_ABORT what is enqueued on the parent ends first.",
+       "Code that runs the same on all ranks has to leave the lost ones out of the call.",
+       "",
+       {"0: all_reduce C 8 on S\n0: comm_shrink C into X 0 abort\n1: launch on S", "rendezvous=OK"},
+       "NCCL release notes 2.27"},
+      {"N77",
+       "Finalize flushes, destroy meets, abort cuts",
+       S::kAlways,
+       "ncclCommFinalize waits for what is enqueued, and nothing may follow; a second call is an invalid "
+       "argument. "
+       "ncclCommDestroy waits for its ranks as well (the simulator takes all of them). ncclCommAbort ends "
+       "what is "
+       "enqueued on its own rank, with garbage, and waits for nobody.",
+       "Destroying a communicator with a stuck operation never returns; aborting it does. Ranks that are not "
+       "aborted "
+       "too go on waiting.",
+       "",
+       {"0: all_reduce C 8 on S\n0: comm_abort C\n0: sync_stream S\n1: all_reduce D 8 on S\n0: all_reduce D "
+        "8 on S",
+        "rendezvous=OK"},
+       "user guide, communicators"},
+      {"N79",
+       "A nonblocking communicator has to be ready",
+       S::kReported,
+       "With config.blocking = 0 calls return ncclInProgress; until ncclCommGetAsyncError says otherwise, "
+       "every "
+       "other call on the communicator returns ncclInvalidArgument.",
+       "comm_ready stands for the poll. Leaving it out works whenever the other ranks happen to be fast.",
+       "",
+       {"0: comm_init X 0 1 nonblocking\n0: all_reduce X 8 on S\n1: comm_init X 0 1 nonblocking\n1: "
+        "comm_ready X\n"
+        "1: all_reduce X 8 on S",
+        "rendezvous=DEADLOCK+ERROR(ncclInvalidArgument)"},
+       "user guide, communicators"},
+      {"N87",
+       "A communicator that is not there is an invalid argument",
+       S::kReported,
+       "Calls on a communicator before its creation, after its destruction or after its abort return "
+       "ncclInvalidArgument and have no effect.",
+       "The error is immediate on the rank that makes it, and a hang on all others.",
+       "",
+       {"0: comm_init X 0 1\n0: comm_destroy X\n0: all_reduce X 8 on S\n1: comm_init X 0 1\n1: comm_destroy "
+        "X",
+        "rendezvous=ERROR(ncclInvalidArgument)"},
+       "NCCL source"},
+  };
+}
+
+}  // namespace
+
+const std::vector<NcclRule>& nccl_rules() {
+  static const std::vector<NcclRule> kRules = [] {
+    std::vector<NcclRule> rules = rules_of_calls();
+    const std::vector<NcclRule> more = rules_of_order();
+    rules.insert(rules.end(), more.begin(), more.end());
+    return rules;
+  }();
+  return kRules;
+}
+
+}  // namespace plumbline
