@@ -59,7 +59,7 @@ void print_judged(const Judged& judged, const std::string& format, bool many) {
     print(github_annotations(judged.verdict, judged.place));
   } else if (format == "json" && judged.scenario != nullptr) {
     print_line(reference_line(judged));
-  } else if (many) {
+  } else if (many && judged.scenario != nullptr) {
     print_line(summary_line(judged));
   } else {
     print_verdict(judged.verdict, format == "json");
@@ -125,7 +125,8 @@ Run build(CLI::App& app) {
   app.add_flag("--json", options->json, "the same as --format json");
   app.add_option(
       "--format", options->format,
-      "text; json: the verdict as a document, of scenarios a line each; github: workflow commands");
+      "text; json: the verdict as a document, of scenarios and the Programs of a run a line each; github: "
+      "workflow commands");
   app.add_option("--junit", options->junit, "file for the verdicts as JUnit XML");
   app.add_option(
       "--modes", options->modes,

@@ -11,6 +11,7 @@
 #include "engine/base/text.h"
 #include "engine/config/flags.h"
 #include "engine/program/lower.h"
+#include "engine/program/run_plan.h"
 #include "engine/program/text.h"
 #include "engine/schedule/csv.h"
 #include "sim/scenario/examine.h"
@@ -80,6 +81,19 @@ Status lower_into(const Schedule& schedule, const InputOptions& options, bool pi
   Result<Program> program = lower(input.config, schedule, sizes_for(input.config, schedule), lowering);
   if (!program) return tl::unexpected(program.error());
   input.program = std::move(*program);
+  return {};
+}
+
+// All Programs of a run.
+Status plan_into(Input& input) {
+  RunPlanOptions wanted;
+  wanted.evaluation = input.config.optimizer.overlap_param_gather;
+  Result<RunPlan> plan = plan_run(input.config, default_sizes(input.config), wanted);
+  if (!plan) return tl::unexpected(plan.error());
+  for (const Program* program : plan->programs()) {
+    if (program != &plan->main()) input.others.push_back(*program);
+  }
+  input.program = std::move(plan->train[plan->main_program]);
   return {};
 }
 
@@ -166,7 +180,13 @@ Status read_config(const std::vector<std::string>& arguments, const InputOptions
   input.config = std::move(valid->config);
   const Result<Schedule> schedule = schedule_of(input.config, options.fragment);
   if (!schedule) return tl::unexpected(schedule.error());
-  return lower_into(*schedule, options, options.pipeline_only, input);
+  const bool listed = input.config.schedule.kind == ScheduleKind::kCsv;
+  if (listed || options.pipeline_only || options.fragment || schedule->forward_only)
+    return lower_into(*schedule, options, options.pipeline_only, input);
+  for (const ScheduleFinding& fault : validate_schedule(*schedule)) {
+    input.structure.push_back(structure_finding(fault, *schedule));
+  }
+  return input.structure.empty() ? plan_into(input) : Status();
 }
 
 }  // namespace

@@ -30,6 +30,9 @@ struct Input {
   RunConfig config;                // valid; of a Program it gives times, limits and simulator settings
   std::vector<Finding> structure;  // what is wrong with the schedule itself; then there is no program
   std::optional<Program> program;
+  // Of a configuration: what else a run of it executes (program/run_plan.h) - steps with another number of
+  // microbatches, evaluation and param-sync where gathers are left to them.
+  std::vector<Program> others;
   // kScenario: those of the file, or the one chosen by id. `program` is there when it is one.
   std::vector<Scenario> scenarios;
 };

@@ -39,6 +39,7 @@ void step_json(const StepRow& step, JsonWriter& json) {
       .field("evaluation", step.evaluation);
   json.field("skipped", step.skipped).field("loss", step.loss).field("scale", step.scale);
   json.field("scale_after", step.scale_after).field("grad_norm", step.grad_norm).field("lr", step.lr);
+  if (step.zeros >= 0) json.field("zeros", step.zeros);
   json.field("consumed_samples", step.consumed_samples).field("params_digest", hex64(step.params_digest));
   json.field("optimizer_digest", hex64(step.optimizer_digest))
       .field("begin", step.begin)

@@ -14,22 +14,23 @@ namespace {
 
 std::vector<NcclModel> check_models() { return {certification_model(), default_model()}; }
 
-Result<Verdict> verdict_of(const Input& input, const std::vector<NcclModel>& modes, Bytes memory_limit) {
+Result<Verdict> verdict_of(const Input& input, const Program* program, const std::vector<NcclModel>& modes,
+                           Bytes memory_limit) {
   if (!input.structure.empty()) {
     Verdict verdict;
     verdict.program = input.name;
     verdict.findings = input.structure;
     return verdict;
   }
-  const Result<LinkedProgram> linked = link_program(*input.program);
+  const Result<LinkedProgram> linked = link_program(*program);
   if (!linked) return tl::unexpected(linked.error());
   CheckOptions options;
   options.memory_limit = memory_limit;
   options.time = TimeModel(input.config);
-  Result<Verdict> verdict = is_plain(*input.program) ? check_program(*linked, options) : Verdict{};
-  if (!verdict || (modes.empty() && is_plain(*input.program))) return verdict;
-  verdict->program = input.program->name;
-  verdict->operations = program_size(*input.program).operations();
+  Result<Verdict> verdict = is_plain(*program) ? check_program(*linked, options) : Verdict{};
+  if (!verdict || (modes.empty() && is_plain(*program))) return verdict;
+  verdict->program = program->name;
+  verdict->operations = program_size(*program).operations();
   verdict->modes.clear();
   for (const NcclModel& mode : modes.empty() ? check_models() : modes) {
     Result<ModeVerdict> one = examine_mode(*linked, mode, options.time);
@@ -57,10 +58,14 @@ Result<std::vector<Judged>> judge(const Input& input, const std::vector<NcclMode
                                   Bytes memory_limit) {
   std::vector<Judged> judged;
   if (input.kind != InputKind::kScenario) {
-    Result<Verdict> verdict = verdict_of(input, modes, memory_limit);
-    if (!verdict) return tl::unexpected(verdict.error());
     const bool file = input.kind != InputKind::kConfig && input.name != "-";
-    judged.push_back({std::move(*verdict), {file ? input.name : std::string(), 0}, nullptr});
+    std::vector<const Program*> programs{input.program ? &*input.program : nullptr};
+    for (const Program& other : input.others) programs.push_back(&other);
+    for (const Program* program : programs) {
+      Result<Verdict> verdict = verdict_of(input, program, modes, memory_limit);
+      if (!verdict) return tl::unexpected(verdict.error());
+      judged.push_back({std::move(*verdict), {file ? input.name : std::string(), 0}, nullptr});
+    }
     return judged;
   }
   const std::vector<NcclModel> wanted = modes.empty() ? check_models() : modes;

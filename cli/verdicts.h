@@ -1,5 +1,5 @@
-// From an input to its verdicts, for the commands that judge: one for a configuration, schedule or Program, one
-// for each scenario of a file.
+// From an input to its verdicts, for the commands that judge: one for a schedule or Program, one for each Program
+// that a run of a configuration executes, one for each scenario of a file.
 #pragma once
 
 #include <string>

@@ -45,9 +45,10 @@ void RunTable::add(const StepRow& row) {
   } else if (row.skipped || row.iteration == 1 || row.iteration == iterations_ ||
              row.iteration % interval_ == 0) {
     const std::string norm = row.skipped ? "overflow" : fmt::format("{:.4f}", row.grad_norm);
+    const std::string zeros = row.zeros >= 0 ? fmt::format("  {} zeros", row.zeros) : std::string();
     print_line(
-        fmt::format("{:>9}  {:>8.4f}  {:>10}  {:>9}  {:>9.2e}  {:>12}  {:>8.1f}{}", row.iteration, row.loss,
-                    scale_text(row.scale), norm, row.lr, format_duration(row.end), wall,
+        fmt::format("{:>9}  {:>8.4f}  {:>10}  {:>9}  {:>9.2e}  {:>12}  {:>8.1f}{}{}", row.iteration, row.loss,
+                    scale_text(row.scale), norm, row.lr, format_duration(row.end), wall, zeros,
                     row.skipped ? fmt::format("  skipped, scale {} next", scale_text(row.scale_after)) : ""));
   }
   std::fflush(stdout);

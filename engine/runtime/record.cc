@@ -41,6 +41,7 @@ void hash_rows(Hasher& hasher, const RunRecord& record) {
     hasher.u64(row.optimizer_digest);
     hasher.i64(row.begin);
     hasher.i64(row.end);
+    if (row.zeros >= 0) hasher.i64(row.zeros);
   }
 }
 

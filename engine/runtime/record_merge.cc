@@ -53,6 +53,8 @@ Status join_step(StepRow& own, const StepRow& other) {
     return of("the loss scale");
   if (!join(own.grad_norm, other.grad_norm, [](double norm) { return norm != -1.0; }))
     return of("the gradient norm");
+  if (!join(own.zeros, other.zeros, [](std::int64_t zeros) { return zeros >= 0; }))
+    return of("the number of zeros");
   if (!join(own.lr, other.lr, always)) return of("the learning rate");
   if (own.consumed_samples != other.consumed_samples) return of("the number of samples");
   const auto digest = [](std::uint64_t value) { return value != 0; };

@@ -48,7 +48,7 @@ std::int64_t plus(std::int64_t a, std::int64_t b) {
 
 void put_step_row(VarintWriter& out, const StepRow& row) {
   out.put_signed(row.iteration);
-  out.put((row.evaluation ? 1u : 0u) | (row.skipped ? 2u : 0u));
+  out.put((row.evaluation ? 1u : 0u) | (row.skipped ? 2u : 0u) | (row.zeros >= 0 ? 4u : 0u));
   for (const double value : {row.loss, row.scale, row.scale_after, row.grad_norm, row.lr}) {
     out.put_fixed64(std::bit_cast<std::uint64_t>(value));
   }
@@ -57,6 +57,7 @@ void put_step_row(VarintWriter& out, const StepRow& row) {
   out.put_fixed64(row.optimizer_digest);
   out.put_signed(row.begin);
   out.put_signed(row.end);
+  if (row.zeros >= 0) out.put_signed(row.zeros);
 }
 
 // Narrow fields: what does not fit is noted and reported once.
@@ -92,6 +93,7 @@ StepRow get_step_row(VarintReader& in, std::int32_t step, Narrow& narrow) {
   row.optimizer_digest = in.get_fixed64();
   row.begin = in.get_signed();
   row.end = in.get_signed();
+  if ((flags & 4) != 0) row.zeros = in.get_signed();
   return row;
 }
 

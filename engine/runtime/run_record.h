@@ -18,7 +18,8 @@
 
 namespace plumbline {
 
-constexpr int kRunRecordVersion = 1;
+// 2: zeros of the gradient.
+constexpr int kRunRecordVersion = 2;
 
 // One row for each kernel and each endpoint of the Program.
 struct EventLabel {
@@ -63,6 +64,7 @@ struct StepRow {
   double scale = 1.0;    // loss scale used by the step
   double scale_after = 1.0;
   double grad_norm = -1.0;  // -1: none
+  std::int64_t zeros = -1;  // elements of the gradient that are 0, before clipping; -1: not counted
   double lr = 0.0;
   std::int64_t consumed_samples = 0;
   std::uint64_t params_digest = 0;     // over all parameters of the model, layout-independent; 0: none

@@ -227,6 +227,7 @@ StepRow Trainer::Impl::row_of(const StepInput& input, const SimStep& step) const
   row.scale = static_cast<double>(result.scale);
   row.scale_after = static_cast<double>(workers.front()->model().scale());
   row.grad_norm = result.norm;
+  row.zeros = result.zeros;
   row.lr = input.evaluation ? 0.0 : result.lr;
   row.consumed_samples = consumed;
   row.begin = step.begin;

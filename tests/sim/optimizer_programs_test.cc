@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/program/param_layout.h"
+#include "engine/program/run_plan.h"
 #include "sim/simulator.h"
 #include "sim/verify/check.h"
 
@@ -82,6 +83,33 @@ TEST(OptimizerPrograms, OverlapTakesTimeOffTheStep) {
   const Nanoseconds gathered = makespan(config);
   EXPECT_LT(reduced, plain);
   EXPECT_LT(gathered, reduced);
+}
+
+TEST(RunPlan, EveryProgramIsCertifiedAndSharesItsPersistentSlots) {
+  RunConfig config = test::config_of(ScheduleKind::kInterleaved, 3, 2, 6, 0, 2);
+  config.schedule.batch_steps = "0:6 12:12";
+  config.train.iterations = 6;
+  config.train.precision = Precision::kFp16;
+  config.optimizer.distributed = config.optimizer.overlap_grad_reduce =
+      config.optimizer.overlap_param_gather = true;
+  RunPlanOptions wanted;
+  wanted.evaluation = true;
+  const auto plan = plan_run(config, default_sizes(config), wanted);
+  ASSERT_TRUE(plan) << plan.error().text();
+  ASSERT_TRUE(plan->evaluation && plan->param_sync);
+  ASSERT_EQ(plan->programs().size(), 4U);
+  std::map<std::string, Bytes> persistent;
+  for (const Program* program : plan->programs()) {
+    const auto linked = link_program(*program);
+    ASSERT_TRUE(linked) << linked.error().text();
+    const auto verdict = check_program(*linked);
+    ASSERT_TRUE(verdict);
+    EXPECT_TRUE(verdict->holds()) << program->name;
+    for (const SlotClass& slot : program->slots) {
+      if (!slot.persistent) continue;
+      EXPECT_EQ(persistent.try_emplace(slot.name, slot.bytes).first->second, slot.bytes) << slot.name;
+    }
+  }
 }
 
 // --- bytes

@@ -72,6 +72,7 @@ TEST(FamilyC, NVIDIAMegatronLM6858) {
 TEST(FamilyC, NVIDIAMegatronLM174) {
   for (const bool reload : {true, false}) {
     HalfRank rank(dynamic_scaler({.initial = 1.0}), plain_options(), {0.9f}, at::kBFloat16);
+    rank.optimizer->get_parameters().front()->value.fill_(0.9f);  // the model holds it rounded
     SimulatedDisk disk;
     ASSERT_EQ(save(disk, {{{whole("w", numbers({5}).to(at::kBFloat16))}, {}}}), "");
     Ranks model{{{whole("w", rank.model->value)}, {}}};
@@ -321,6 +322,8 @@ TEST(FamilyC, NVIDIAMegatronLM656) {
     for (std::size_t rank = 0; rank < copies.size(); ++rank) {
       copies[rank]->grad = sum / 2;
       optimizers[rank]->step();
+    }
+    for (std::size_t rank = 0; rank < copies.size(); ++rank) {
       EXPECT_EQ(first_difference(StateValue(copies[rank]->value), StateValue(copies[4]->value)), "")
           << "step " << step << ", rank " << rank;
     }

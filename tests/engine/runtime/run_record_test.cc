@@ -53,6 +53,7 @@ RunRecord sample(int ranks = 4, int microbatches = 16, int steps = 2) {
     row.iteration = step + 1;
     row.loss = 1.25 / (step + 1);
     row.params_digest = random();
+    if (step % 2 == 1) row.zeros = 100 * step;
     row.end = step * 1000;
     record.steps.push_back(row);
   }
@@ -63,7 +64,8 @@ void expect_same(const RunRecord& a, const RunRecord& b) {
   EXPECT_EQ(a.digest(), b.digest());
   EXPECT_EQ(a.events, b.events);
   EXPECT_EQ(a.memory, b.memory);
-  EXPECT_EQ(a.steps.size(), b.steps.size());
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (std::size_t i = 0; i < a.steps.size(); ++i) EXPECT_EQ(a.steps[i].zeros, b.steps[i].zeros) << i;
   EXPECT_EQ(a.labels, b.labels);
   EXPECT_EQ(a.command, b.command);
   EXPECT_EQ(a.verdict_json, b.verdict_json);
