@@ -185,7 +185,9 @@ TEST(RunRecord, HostileHeadersAreErrors) {
     EXPECT_FALSE(parse_record(file, "r"));
   }
   std::string newer = good;
-  newer.replace(newer.find("\"version\":1"), 11, "\"version\":9");
+  const std::string version = "\"version\":" + std::to_string(kRunRecordVersion);
+  ASSERT_NE(newer.find(version), std::string::npos);
+  newer.replace(newer.find(version), version.size(), "\"version\":" + std::to_string(kRunRecordVersion + 7));
   std::string file(record_file::kMagic);
   record_file::append_block(file, record_file::BlockKind::kHeader, newer);
   const Result<RunRecord> read = parse_record(file, "r");
