@@ -1,5 +1,5 @@
 // DistributedOptimizer: the data-parallel ranks of a group share main parameters and moments instead of each
-// having all (megatron/core/optimizer/distrib_optimizer.py; specs: megatron.md B.7, B.8).
+// having all (megatron/core/optimizer/distrib_optimizer.py).
 //
 //   reduce-scatter of every gradient bucket  ->  overflow, norm, clip and update of the own shard
 //                                            ->  all-gather of every parameter bucket

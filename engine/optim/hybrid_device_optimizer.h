@@ -1,5 +1,5 @@
 // HybridDeviceOptimizer: a base optimizer that keeps the states of a part of its parameters on another device (the
-// CPU) and updates them there (megatron/core/optimizer/cpu_offloading; specs: megatron.md B.9). Parameters are
+// CPU) and updates them there (megatron/core/optimizer/cpu_offloading). Parameters are
 // offloaded in the order of the groups until they have fraction * all elements.
 //
 // Levels of a parameter:

@@ -1,5 +1,5 @@
 // MixedPrecisionOptimizer: what the fp16/bf16 optimizers share - the loss scaler and the unscaling that
-// looks for overflows (megatron/core/optimizer/optimizer.py; specs: megatron.md B.2).
+// looks for overflows (megatron/core/optimizer/optimizer.py).
 //
 //   fp16                  needs a scaler, constant or dynamic; refused without one
 //   bf16 without a scaler looks for no overflow: a NaN goes into the weights, unless the option check_for_nan

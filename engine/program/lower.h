@@ -1,8 +1,8 @@
 // Lowering: from a schedule and a configuration to the Program of one whole training step.
 //
 // Megatron's generators (1f1b, interleaved, interleaved-2022, forward-only) are lowered to Megatron's calls:
-// which receive is posted in which combined call is decided there, not by the compute order alone (specs:
-// megatron.md A.3-A.8). GPipe uses the same plain calls (RF, SF, RB, SB). A schedule that already lists its
+// which receive is posted in which combined call is decided there, not by the compute order alone
+// (megatron/core/pipeline_parallel/schedules.py). GPipe uses the same plain calls (RF, SF, RB, SB). A schedule that already lists its
 // communication is taken as it stands, one separate operation an action. A compute-only order of unknown
 // origin gets its communication by torch's rule: walking all ranks in turn, a send directly after its
 // computation and the receive at that moment on the peer's row, which is acyclic by construction.

@@ -1,5 +1,5 @@
 // Overlap: where, between the chunk passes of one rank, its gradient reductions begin and its parameters are
-// gathered (--overlap-grad-reduce, --overlap-param-gather; specs: megatron.md A.10). Collectives keep their
+// gathered (--overlap-grad-reduce, --overlap-param-gather). Collectives keep their
 // handles and run on the data-parallel stream beside the pipeline's work.
 //
 //   gradients   default: right after the chunk's last backward. Aligned (--align-grad-reduce), interleaved: after

@@ -1,6 +1,6 @@
 // ParamLayout: where parameters lie in the contiguous buffers of the data-parallel wrapper, how a buffer is cut
 // into buckets, and which part of each parameter a data-parallel rank owns under the distributed optimizer
-// (megatron/core/distributed/param_and_grad_buffer.py, core/optimizer/param_layout.py; specs: megatron.md B.7).
+// (megatron/core/distributed/param_and_grad_buffer.py, core/optimizer/param_layout.py).
 // The one layout function: the lowering sizes reductions with it, the optimizer places tensors with it.
 //
 // Walk in reverse registration order. A parameter starts at a multiple of 64 elements; a shared embedding gets a

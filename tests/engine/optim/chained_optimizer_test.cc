@@ -42,7 +42,7 @@ TEST(ChainedOptimizer, AllMembersStepByOneNorm) {
   EXPECT_FALSE(chain.optimizer->optimizer().has_value());
 }
 
-// The hazard of separate scalers (specs B-H1): an overflow that one member sees. Upstream's members then
+// The hazard of separate scalers: an overflow that one member sees. Upstream's members then
 // have scales 8 and 4, and the second one unscales a loss scaled by 8 with 1/4 from then on.
 TEST(ChainedOptimizer, ScalersStayEqualWhenOneMemberOverflows) {
   for (const std::size_t member : {0u, 1u}) {

@@ -4,6 +4,7 @@
 // optimizers' phases. Everything is a function of the case, gradients too.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -184,6 +185,9 @@ inline Rank make_rank(const Case& c, int rank, std::shared_ptr<Collective> dp = 
 struct Cluster {
   Case c;
   std::vector<Rank> ranks;
+  // A part is added up as it travels round the ring to its owner: from the rank after it, its own last. Otherwise
+  // in rank order, as plumbline's reductions are.
+  bool ring_order = false;
 
   explicit Cluster(const Case& drawn) : c(drawn) {
     for (int rank = 0; rank < c.dp; ++rank) ranks.push_back(make_rank(c, rank));
@@ -205,6 +209,8 @@ struct Cluster {
           const std::int64_t at = static_cast<std::int64_t>(r) * part * dtype_bytes(first.key().gradient);
           std::vector<const std::byte*> sources;
           for (std::byte* memory : data) sources.push_back(memory + at);
+          if (ring_order)
+            std::rotate(sources.begin(), sources.begin() + static_cast<int>(r + 1) % c.dp, sources.end());
           reduce_ordered(first.key().gradient, ReduceOp::kSum, sources, data[r] + at,
                          static_cast<std::size_t>(part));
         }

@@ -143,7 +143,7 @@ TEST(OptimizerProperty, ClippingNeverGrowsAGradient) {
 // optimizer, and its saved state continues the training bit for bit, in whatever order the groups were
 // saved.
 TEST(OptimizerProperty, ChainsWithEmptyGroups) {
-  check_cases(3'000, [] {
+  check_cases(10'000, [] {
     const auto sizes = *few(5, few(4, between(0, 3))).as("sizes of the parameters of each group");
     const int members = *between(1, 3).as("members");
     const auto type = *rc::gen::element(at::kHalf, at::kBFloat16, at::kFloat).as("precision");
@@ -209,7 +209,7 @@ TEST(OptimizerProperty, ChainsWithEmptyGroups) {
 }
 
 TEST(OptimizerProperty, OffloadAndRestoreAtAnyTimeChangeNothing) {
-  check_cases(3'000, [] {
+  check_cases(10'000, [] {
     // Per step: how often to offload and restore before it, and whether it overflows.
     const auto plan = *few(5, rc::gen::pair(between(0, 2), rc::gen::arbitrary<bool>()))
                            .as("(trips to the CPU, overflow) of each step");
