@@ -2,10 +2,10 @@
 //
 // Megatron's generators (1f1b, interleaved, interleaved-2022, forward-only) are lowered to Megatron's calls:
 // which receive is posted in which combined call is decided there, not by the compute order alone
-// (megatron/core/pipeline_parallel/schedules.py). GPipe uses the same plain calls (RF, SF, RB, SB). A schedule that already lists its
-// communication is taken as it stands, one separate operation an action. A compute-only order of unknown
-// origin gets its communication by torch's rule: walking all ranks in turn, a send directly after its
-// computation and the receive at that moment on the peer's row, which is acyclic by construction.
+// (megatron/core/pipeline_parallel/schedules.py). GPipe uses the same plain calls (RF, SF, RB, SB). A schedule
+// that already lists its communication is taken as it stands, one separate operation an action. A compute-only
+// order of unknown origin gets its communication by torch's rule: walking all ranks in turn, a send directly
+// after its computation and the receive at that moment on the peer's row, which is acyclic by construction.
 //
 // After the last backward comes the tail (tail.h): gradients reduced over data parallel, agreement on overflow,
 // norm, step or skip, parameters gathered. With --overlap-grad-reduce and --overlap-param-gather reductions and
