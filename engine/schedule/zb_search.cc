@@ -123,7 +123,9 @@ class Builder {
       first_end = std::max(time, ready) + line.input_grad;
     }
     for (int rank = 1; rank < ranks; ++rank) {
+      // No more than what arrives from the rank above, and one less unless these are all there are.
       int& count = more[at(rank)];
+      count = std::min(count, more[at(rank - 1)]);
       while (count > 0 && count >= more[at(rank - 1)] && lines_[at(rank)].f + count < args_.microbatches)
         --count;
     }

@@ -277,6 +277,11 @@ TEST(OrdersOracle, DeepSpeed) {
     }
     const Schedule got =
         test::generate(train ? "1f1b" : "forward-only", {recorded["p"], 1, recorded["m"]}).value();
+    if (train) {  // as many buffers as activations are alive, but two at least
+      const std::vector<int> buffers = recorded["num_pipe_buffers"];
+      for (int rank = 0; rank < got.ranks; ++rank)
+        EXPECT_EQ(buffers[static_cast<std::size_t>(rank)], std::max(2, test::peak_live(got, rank)));
+    }
     EXPECT_EQ(test::order_text(got), order) << recorded["p"] << " " << recorded["m"];
     ++compared[recorded["gen"]];
   });
