@@ -41,6 +41,7 @@ bool covers_by_boxes(const Shape& global, const std::vector<Place>& places) {
     if (boxes.size() > 4096) return false;
     boxes.push_back(box);
     total += product(box.shape);
+    if (total > product(global)) return false;
     if (!box.flattened) {
       ++i;
       continue;
@@ -86,7 +87,8 @@ std::string place_suffix(const Place& place, const Shape& global) {
 
 std::string place_text(const Place& place) {
   std::string text = fmt::format("offset {}, shape {}", shape_text(place.offset), shape_text(place.shape));
-  if (place.flattened) text += fmt::format(", elements {} to {}", place.begin, place.begin + place.count);
+  // Of places that were read from a file too: their sum may not be a number.
+  if (place.flattened) text += fmt::format(", {} elements from {}", place.count, place.begin);
   return text;
 }
 

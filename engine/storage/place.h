@@ -27,7 +27,7 @@ struct Place {
 Place whole_place(const Shape& global);
 // "", "@2,0" or "@2,0+5": what tells pieces of one tensor apart, unique for places with elements in a cover.
 std::string place_suffix(const Place& place, const Shape& global);
-std::string place_text(const Place& place);  // for messages: "offset [2, 0], shape [2, 4], elements 3 to 8"
+std::string place_text(const Place& place);  // for messages: "offset [2, 0], shape [2, 4], 5 elements from 3"
 // Same number of dimensions, inside the tensor, range inside the box.
 Status check_place(const Place& place, const Shape& global, const std::string& what);
 
