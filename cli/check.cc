@@ -22,6 +22,7 @@ namespace {
 struct Options {
   bool json = false;
   bool expected = false;
+  bool sensitivity = false;
   std::string format = "text";
   std::string junit;
   std::string modes;
@@ -104,7 +105,8 @@ int check(Options options, const InputOptions& input_options, const ConfigArgume
     if (!given) return report(given.error());
     limit = *given;
   }
-  const Result<std::vector<Judged>> all = judge(*input, *modes, limit);
+  JudgeOptions judging{*modes, limit, options.sensitivity, options.expected || options.format == "json"};
+  const Result<std::vector<Judged>> all = judge(*input, judging);
   if (!all) return report(all.error());
   JunitReport junit;
   int code = kExitHolds;
@@ -132,6 +134,9 @@ Run build(CLI::App& app) {
       "--modes", options->modes,
       "NCCL models to examine: names joined by commas (rendezvous, eager_2MiB+strict, ...), or all");
   app.add_flag("--expected", options->expected, "compare scenarios with the verdicts in their file");
+  app.add_flag(
+      "--sensitivity", options->sensitivity,
+      "which setting of each knob of the NCCL model breaks it; without this for small ones that do not hold");
   app.add_option("--memory-limit", options->memory_limit, "largest peak a rank may have, as 80GiB");
   const auto input = add_input_options(app);
   const auto arguments = add_config_arguments(app);

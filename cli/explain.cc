@@ -65,7 +65,7 @@ Result<std::vector<Verdict>> subjects(const Options& options, const InputOptions
   if (input->scenarios.size() > 1)
     return fail(ErrorCode::kUsage, fmt::format("{} holds {} scenarios; choose one with --id", input->name,
                                                input->scenarios.size()));
-  Result<std::vector<Judged>> judged = judge(*input, *modes, input->config.memory.limit);
+  Result<std::vector<Judged>> judged = judge(*input, JudgeOptions{*modes, input->config.memory.limit});
   if (!judged) return tl::unexpected(judged.error());
   for (Judged& one : *judged) verdicts.push_back(std::move(one.verdict));
   return verdicts;

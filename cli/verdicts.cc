@@ -5,6 +5,7 @@
 
 #include "engine/base/text.h"
 #include "engine/program/link.h"
+#include "sim/advice.h"
 #include "sim/examine.h"
 #include "sim/scenario/examine.h"
 #include "sim/verify/check.h"
@@ -14,30 +15,46 @@ namespace {
 
 std::vector<NcclModel> check_models() { return {certification_model(), default_model()}; }
 
-Result<Verdict> verdict_of(const Input& input, const Program* program, const std::vector<NcclModel>& modes,
-                           Bytes memory_limit) {
+Result<Verdict> verdict_of(const Input& input, const JudgeOptions& judging) {
   if (!input.structure.empty()) {
     Verdict verdict;
     verdict.program = input.name;
     verdict.findings = input.structure;
     return verdict;
   }
-  const Result<LinkedProgram> linked = link_program(*program);
+  const Result<LinkedProgram> linked = link_program(*input.program);
   if (!linked) return tl::unexpected(linked.error());
   CheckOptions options;
-  options.memory_limit = memory_limit;
+  options.memory_limit = judging.memory_limit;
   options.time = TimeModel(input.config);
-  Result<Verdict> verdict = is_plain(*program) ? check_program(*linked, options) : Verdict{};
-  if (!verdict || (modes.empty() && is_plain(*program))) return verdict;
-  verdict->program = program->name;
-  verdict->operations = program_size(*program).operations();
-  verdict->modes.clear();
-  for (const NcclModel& mode : modes.empty() ? check_models() : modes) {
-    Result<ModeVerdict> one = examine_mode(*linked, mode, options.time);
-    if (!one) return tl::unexpected(one.error());
-    verdict->modes.push_back(std::move(*one));
+  const bool plain = is_plain(*input.program);
+  Result<Verdict> verdict = plain ? check_program(*linked, options) : Verdict{};
+  if (!verdict) return verdict;
+  if (!judging.modes.empty() || !plain) {
+    verdict->program = input.program->name;
+    verdict->operations = program_size(*input.program).operations();
+    verdict->modes.clear();
+    for (const NcclModel& mode : judging.modes.empty() ? check_models() : judging.modes) {
+      Result<ModeVerdict> one = examine_mode(*linked, mode, options.time);
+      if (!one) return tl::unexpected(one.error());
+      verdict->modes.push_back(std::move(*one));
+    }
   }
+  AdviceOptions advice;
+  advice.always = judging.sensitivity;
+  PL_TRY(add_advice(*linked, options.time, advice, *verdict));
   return verdict;
+}
+
+// A scenario on its own gets advice; of a file of them, each its verdict.
+Status advise(const Scenario& scenario, const TimeModel& time, bool sensitivity, Verdict& verdict) {
+  const Result<Program> program = scenario_program(scenario);
+  if (!program) return tl::unexpected(program.error());
+  const Result<LinkedProgram> linked = link_program(*program);
+  if (!linked) return tl::unexpected(linked.error());
+  AdviceOptions advice;
+  advice.always = sensitivity;
+  return add_advice(*linked, time, advice, verdict);
 }
 
 }  // namespace
@@ -54,32 +71,33 @@ Result<std::vector<NcclModel>> modes_from(const std::string& text) {
   return modes;
 }
 
-Result<std::vector<Judged>> judge(const Input& input, const std::vector<NcclModel>& modes,
-                                  Bytes memory_limit) {
+Result<std::vector<Judged>> judge(const Input& input, const JudgeOptions& options) {
   std::vector<Judged> judged;
   if (input.kind != InputKind::kScenario) {
+    Result<Verdict> verdict = verdict_of(input, options);
+    if (!verdict) return tl::unexpected(verdict.error());
     const bool file = input.kind != InputKind::kConfig && input.name != "-";
-    std::vector<const Program*> programs{input.program ? &*input.program : nullptr};
-    for (const Program& other : input.others) programs.push_back(&other);
-    for (const Program* program : programs) {
-      Result<Verdict> verdict = verdict_of(input, program, modes, memory_limit);
-      if (!verdict) return tl::unexpected(verdict.error());
-      judged.push_back({std::move(*verdict), {file ? input.name : std::string(), 0}, nullptr});
-    }
+    judged.push_back({std::move(*verdict), {file ? input.name : std::string(), 0}, nullptr});
     return judged;
   }
-  const std::vector<NcclModel> wanted = modes.empty() ? check_models() : modes;
+  const std::vector<NcclModel> modes = options.modes.empty() ? check_models() : options.modes;
+  const TimeModel time(input.config);
   std::vector<Result<Verdict>> verdicts = examine_scenarios(
-      input.scenarios, wanted, TimeModel(input.config), std::max(1U, std::thread::hardware_concurrency()));
+      input.scenarios, modes, time, std::max(1U, std::thread::hardware_concurrency()), !options.as_reference);
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     const Scenario& scenario = input.scenarios[i];
-    if (!verdicts[i]) {
-      Error error = verdicts[i].error();
+    Result<Verdict>& verdict = verdicts[i];
+    if (verdict && (verdicts.size() == 1 || options.sensitivity)) {
+      if (const Status added = advise(scenario, time, options.sensitivity, *verdict); !added)
+        verdict = tl::unexpected(added.error());
+    }
+    if (!verdict) {
+      Error error = verdict.error();
       if (error.where.file.empty()) error.where = Where{input.name, scenario.line, 0};
       return tl::unexpected(std::move(error));
     }
     const SubjectPlace place{input.name == "-" ? std::string() : input.name, scenario.line};
-    judged.push_back({std::move(*verdicts[i]), place, &scenario});
+    judged.push_back({std::move(*verdict), place, &scenario});
   }
   return judged;
 }

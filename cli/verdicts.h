@@ -21,10 +21,16 @@ struct Judged {
   const Scenario* scenario = nullptr;  // of the input; null for everything else
 };
 
+struct JudgeOptions {
+  std::vector<NcclModel> modes;  // empty: certification and default
+  Bytes memory_limit = 0;        // 0: none
+  bool sensitivity = false;      // in any case; else for one small subject that does not hold
+  bool as_reference = false;     // threads of a rank issue in their order (sim/examine.h)
+};
+
 // Scenarios are examined by simulation in the given modes, by default those of certification and of a run; so are
 // Programs with several host threads a rank or calls on communicators. All else is proved by the checker; given
 // modes then replace the two that it decides. In the order of the input.
-Result<std::vector<Judged>> judge(const Input& input, const std::vector<NcclModel>& modes,
-                                  Bytes memory_limit);
+Result<std::vector<Judged>> judge(const Input& input, const JudgeOptions& options);
 
 }  // namespace plumbline::cli

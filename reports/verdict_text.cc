@@ -39,6 +39,9 @@ class VerdictText {
     headline();
     findings();
     modes();
+    evidence();
+    sensitivity();
+    portability();
     memory();
     return std::move(out_);
   }
@@ -92,6 +95,7 @@ class VerdictText {
         paragraph(fmt::format("rank {}: {}", finding.operations[k].rank, finding.operations[k].text), 5);
       }
     }
+    if (!finding.hint.empty()) paragraph("A change that helps: " + finding.hint + ".", 3);
   }
 
   // Indented by `indent`, lines after the first by `hanging`.
@@ -125,6 +129,39 @@ class VerdictText {
           "{:<{}}  {}  {:>12}\n", mode_title(mode.mode), name,
           outcome == "completes" ? paint_good(padded, options_.colour) : paint_bad(padded, options_.colour),
           mode.completes && mode.makespan > 0 ? format_duration(mode.makespan) : "-");
+    }
+  }
+
+  // What the outcome of a mode rests on. Of many modes, only where it is not a proof.
+  void evidence() {
+    std::string lines;
+    for (const ModeVerdict& mode : verdict_.modes) {
+      const bool holds = mode.completes && mode.findings.empty();
+      if (!holds || (verdict_.modes.size() > 2 && mode.evidence == Evidence::kProved)) continue;
+      lines += wrap_text(fmt::format("{}: {}", mode.mode, verdict_class(mode)), options_.width, 2) + '\n';
+    }
+    if (!lines.empty()) out_ += '\n' + lines;
+  }
+
+  void sensitivity() {
+    if (verdict_.sensitivity.empty()) return;
+    std::size_t knob = 4;
+    for (const SensitivityRow& row : verdict_.sensitivity) knob = std::max(knob, row.knob.size());
+    out_ += '\n' + paint_dim("what NCCL and its machine may do, one knob at a time", options_.colour) + '\n';
+    for (const SensitivityRow& row : verdict_.sensitivity) {
+      out_ += wrap_text(fmt::format("{:<{}}  {}", row.knob, knob, row.words), options_.width,
+                        static_cast<int>(knob) + 2) +
+              '\n';
+    }
+  }
+
+  void portability() {
+    if (verdict_.portability.empty()) return;
+    out_ += '\n' + paint_dim("not portable: NCCL leaves it undefined, or releases differ", options_.colour) +
+            '\n';
+    for (std::size_t k = 0; k < verdict_.portability.size() && k < options_.most_findings; ++k) {
+      const Finding& finding = verdict_.portability[k];
+      paragraph(fmt::format("{}: {}", finding.rule, finding.why), 0, 2);
     }
   }
 

@@ -131,6 +131,8 @@ std::string_view finding_words(FindingKind kind) {
       return "the schedule is not well formed";
     case FindingKind::kNcclError:
       return "a call returns an error";
+    case FindingKind::kNotPortable:
+      return "NCCL leaves this undefined";
   }
   return "unknown finding";
 }

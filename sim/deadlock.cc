@@ -38,6 +38,7 @@ class Explainer {
 
  private:
   enum class Kind : std::uint8_t { kHost, kEntry, kDevice, kMissing };
+  using MatchKey = std::tuple<bool, std::int32_t, std::int32_t>;
   struct Thing {
     Kind kind;
     std::uint32_t index;
@@ -59,14 +60,78 @@ class Explainer {
   int entry(EntryId entry) { return thing(Kind::kEntry, entry, 0, &Explainer::entry_text); }
   int device(NodeId node) { return thing(Kind::kDevice, node, 0, &Explainer::device_text); }
 
-  // An operation that `thread` never issues.
-  int missing(std::uint32_t thread, std::uint32_t wanted_by, const char* what) {
+  // An operation that `thread` never issues, and why the deadlock is more than that.
+  struct Why {
+    std::string cause;
+    std::string words;
+  };
+  int missing(std::uint32_t thread, std::uint32_t wanted_by, const char* what, Why why = {}) {
     const auto [at, fresh] = known_.try_emplace({Kind::kMissing, thread, wanted_by}, out_.size());
     if (fresh) {
       const Rank rank = program_.threads[thread].rank;
-      out_.never(out_.add({rank, -1, -1, fmt::format("{} that rank {} never posts", what, rank)}));
+      const int node = out_.add({rank, -1, -1, fmt::format("{} that rank {} never posts", what, rank)});
+      out_.never(node, std::move(why.cause), std::move(why.words));
     }
     return at->second;
+  }
+
+  bool finished(Rank rank) const {
+    const auto [first, last] = world_.threads_of(rank);
+    return std::all_of(hosts_.begin() + first, hosts_.begin() + last,
+                       [](const HostState& host) { return host.last.state == AdvanceState::kFinished; });
+  }
+
+  // How many operations of `key` the rank's program has in all, in the arms that are or may be taken.
+  std::uint32_t count_of(const MatchKey& key, Rank rank) const {
+    const auto [first, last] = world_.threads_of(rank);
+    std::uint32_t count = 0;
+    for (std::uint32_t t = first; t < last; ++t) {
+      const Thread& range = program_.threads[t];
+      for (std::uint32_t item = range.begin; item < range.end; ++item) {
+        const Item code = program_.items[item];
+        const unsigned arm = item_flags(code) & (kArmYes | kArmNo);
+        const bool skipped = (arm == kArmYes && hosts_[t].arm == 0) || (arm == kArmNo && hosts_[t].arm == 1);
+        if (item_op(code) == ItemOp::kOp && !skipped && is_of(key, t, item)) ++count;
+      }
+    }
+    return count;
+  }
+
+  // Why a counterpart of `entry` on `rank` never comes: by the numbers of both.
+  Why why_missing(const Entry& entry, const MatchKey& theirs, Rank rank) const {
+    const Rank own = program_.threads[entry.thread].rank;
+    const std::uint32_t ours = count_of(match_key(entry), own);
+    const std::uint32_t there = count_of(theirs, rank);
+    const LinkedEndpoint& linked = world_.linked().endpoints[entry.route];
+    const std::string& communicator =
+        world_.linked().communicators[static_cast<std::size_t>(linked.communicator)].name;
+    const EndpointKind kind = world_.endpoint_of(entry).kind;
+    const std::string end =
+        finished(rank) ? fmt::format(" Rank {} is at the end of its step.", rank) : std::string();
+    const bool p2p = is_p2p(kind);
+    const bool send = kind == EndpointKind::kSend;
+    if (there == 0 && !p2p) {
+      return {"missing-participant",
+              fmt::format(
+                  "Rank {} takes no part: it makes no collective call in communicator {}, of which rank {} "
+                  "makes {}.{}",
+                  rank, communicator, own, ours, end)};
+    }
+    if (there == 0) {
+      return {finished(rank) ? "peer-finished" : "missing-participant",
+              fmt::format("Rank {} {} nothing {} rank {} in communicator {}, rank {} {} {}.{}", rank,
+                          send ? "receives" : "sends", send ? "from" : "to", own, communicator, own,
+                          send ? "sends" : "receives", ours, end)};
+    }
+    if (p2p) {
+      return {"count-mismatch",
+              fmt::format("In communicator {}, rank {} {} {} messages {} rank {}, which {} {}.{}",
+                          communicator, own, send ? "sends" : "receives", ours, send ? "to" : "from", rank,
+                          send ? "receives" : "sends", there, end)};
+    }
+    return {"count-mismatch",
+            fmt::format("In communicator {}, rank {} makes {} collective calls, rank {} makes {}.{}",
+                        communicator, own, ours, rank, there, end)};
   }
 
   // Waits for every host thread of the rank that is not at its end; false: all are.
@@ -102,7 +167,6 @@ class Explainer {
     }
   }
 
-  using MatchKey = std::tuple<bool, std::int32_t, std::int32_t>;
   MatchKey match_key(const Entry& entry) const {
     const EndpointKind kind = world_.endpoint_of(entry).kind;
     const LinkedEndpoint& linked = world_.linked().endpoints[entry.route];
@@ -179,7 +243,12 @@ class Explainer {
         out_.wait(thing.node, host(t), reason + ", and the host has not got to it");
         to_come = true;
       }
-      if (!to_come) out_.wait(thing.node, missing(first, thing.index, "a call on the communicator"), reason);
+      if (to_come) continue;
+      const std::string words = fmt::format("Rank {} takes no part in it.{}", rank,
+                                            finished(rank) ? " It is at the end of its step." : "");
+      out_.wait(thing.node,
+                missing(first, thing.index, "a call on the communicator", {"missing-participant", words}),
+                reason);
     }
   }
 
@@ -292,7 +361,9 @@ class Explainer {
       for (const std::uint32_t t : hosts)
         out_.wait(thing.node, host(t), reason + ", and the host has not got to it");
     } else {
-      out_.wait(thing.node, missing(first, thing.index, what), reason);
+      out_.wait(thing.node,
+                missing(first, thing.index, what, why_missing(world_.entries()[thing.index], key, rank)),
+                reason);
     }
   }
 
@@ -301,17 +372,20 @@ class Explainer {
   std::uint32_t to_come(std::uint32_t thread, const MatchKey& key) const {
     std::uint32_t count = 0;
     for_each_to_come(thread, [&](Item code, std::uint32_t item) {
-      if (item_op(code) != ItemOp::kOp) return;
-      const LinkedProgram::Window& window = world_.linked().windows[thread];
-      Entry entry;
-      entry.thread = thread;
-      entry.item = item;
-      entry.route = window.base + (item_ref(code) - window.first);
-      const Endpoint& endpoint = program_.endpoints[item_ref(code)];
-      if (!is_p2p(endpoint.kind) && endpoint.bytes == 0) return;
-      if (match_key(entry) == key) ++count;
+      if (item_op(code) == ItemOp::kOp && is_of(key, thread, item)) ++count;
     });
     return count;
+  }
+
+  bool is_of(const MatchKey& key, std::uint32_t thread, std::uint32_t item) const {
+    const Item code = program_.items[item];
+    const LinkedProgram::Window& window = world_.linked().windows[thread];
+    Entry entry;
+    entry.thread = thread;
+    entry.item = item;
+    entry.route = window.base + (item_ref(code) - window.first);
+    const Endpoint& endpoint = program_.endpoints[item_ref(code)];
+    return (is_p2p(endpoint.kind) || endpoint.bytes != 0) && match_key(entry) == key;
   }
 
   // Calls visit(item, its index) for what the thread's host has not got to.

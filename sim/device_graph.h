@@ -52,6 +52,7 @@ struct Node {
   bool wakes_host = false;  // its thread's host waits for it
   bool aborted = false;     // kGroup: ended by ncclCommAbort
   bool parked = false;      // kGroup: may start, but its device has no processors left for it (N45)
+  bool in_line = false;     // kGroup: exploring, its place in the order of requests is chosen
   int processors = 0;       // kGroup: that it holds
   NodeId start_point = 0;   // the kStarted node of this one; 0: none
 };

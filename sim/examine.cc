@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "sim/explore.h"
 #include "sim/simulator.h"
 
 namespace plumbline {
@@ -53,10 +54,18 @@ bool about_communication(FindingKind kind) {
   }
 }
 
-Result<ModeVerdict> examine_mode(const LinkedProgram& linked, const NcclModel& model, const TimeModel& time) {
-  Result<ModeVerdict> verdict = examine_arm(linked, model, time, 0.0);
+Result<ModeVerdict> examine_mode(const LinkedProgram& linked, const NcclModel& model, const TimeModel& time,
+                                 bool explore_schedules) {
+  const auto arm = [&](double read_value) -> Result<ModeVerdict> {
+    if (!explore_schedules || decided_by_one_run(*linked.program, model))
+      return examine_arm(linked, model, time, read_value);
+    Result<Exploration> explored = explore(linked, model, time, {}, read_value);
+    if (!explored) return tl::unexpected(explored.error());
+    return std::move(explored->verdict);
+  };
+  Result<ModeVerdict> verdict = arm(0.0);
   if (!verdict || !decides(*linked.program)) return verdict;
-  Result<ModeVerdict> other = examine_arm(linked, model, time, 1.0);
+  Result<ModeVerdict> other = arm(1.0);
   if (!other) return other;
   verdict->completes = verdict->completes && other->completes;
   for (Finding& finding : other->findings) {
@@ -64,6 +73,9 @@ Result<ModeVerdict> examine_mode(const LinkedProgram& linked, const NcclModel& m
     if (std::none_of(verdict->findings.begin(), verdict->findings.end(), is))
       verdict->findings.push_back(std::move(finding));
   }
+  if (other->evidence == Evidence::kTested) verdict->evidence = Evidence::kTested;
+  verdict->schedules = std::max(verdict->schedules, other->schedules);
+  verdict->seed = std::max(verdict->seed, other->seed);
   return verdict;
 }
 

@@ -9,8 +9,11 @@
 
 namespace plumbline {
 
-// Both arms of decisions are walked; the makespan is that of the arm without overflow.
-Result<ModeVerdict> examine_mode(const LinkedProgram& linked, const NcclModel& model, const TimeModel& time);
+// Both arms of decisions are walked; the makespan is that of the arm without overflow. Where one run does not
+// decide for all (sim/explore.h), schedules are explored, or - as reference models do - threads issue in their
+// order, each as far as it can.
+Result<ModeVerdict> examine_mode(const LinkedProgram& linked, const NcclModel& model, const TimeModel& time,
+                                 bool explore_schedules = true);
 
 // Deadlocks, matching, collectives, connections and error codes.
 bool about_communication(FindingKind kind);

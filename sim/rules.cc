@@ -99,6 +99,7 @@ void add(const Finding& finding, RuleSet& rules) {
     case FindingKind::kMemoryLimit:
     case FindingKind::kStructure:
     case FindingKind::kNcclError:
+    case FindingKind::kNotPortable:
       return;
   }
 }
@@ -192,6 +193,7 @@ std::vector<std::string> rules_behind(const Finding& finding) {
 std::vector<std::string> rules_behind(const Verdict& verdict) {
   RuleSet rules;
   for (const Finding& finding : verdict.findings) add(finding, rules);
+  for (const Finding& finding : verdict.portability) add(finding, rules);
   for (const ModeVerdict& mode : verdict.modes) {
     for (const Finding& finding : mode.findings) add(finding, rules);
   }

@@ -1,5 +1,6 @@
 #include "sim/simulator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/assert.h"
@@ -29,56 +30,153 @@ void Simulator::set_program(const LinkedProgram& linked) {
 
 Backend& Simulator::backend() { return world_->sim; }
 
-// Alternates between hosts, which go on until they wait, and devices, which start what they can; when neither
-// moves, the earliest completion moves virtual time. Nothing left to complete is quiescence: the step is
-// over, or dead.
+namespace {
+
+// The hosts of one step, and the loop that alternates between them and the devices.
+class Driver {
+ public:
+  Driver(sim::World& world, const LinkedProgram& linked) : world_(world), linked_(linked) {
+    const Program& program = *linked.program;
+    const auto ranks = static_cast<std::size_t>(program.grid.world());
+    // Threads of one rank share its events.
+    const bool shares = program.threads.size() > ranks;
+    if (shares) events_.assign(ranks, std::vector<Token>(program.events.size()));
+    states_.resize(program.threads.size());
+    for (std::uint32_t t = 0; t < program.threads.size(); ++t) {
+      const auto rank = static_cast<std::size_t>(program.threads[t].rank);
+      hosts_.emplace_back(world, linked, t, shares ? &events_[rank] : nullptr);
+      ready_.push_back(t);
+    }
+  }
+
+  // Hosts go on until they wait, devices start what they can; when neither moves, the earliest completion moves
+  // virtual time. Nothing left to complete is quiescence: the step is over, or dead.
+  Status run() {
+    do {
+      while (!ready_.empty()) {
+        for (const std::uint32_t t : std::exchange(ready_, {})) PL_TRY(advance(t, false));
+        PL_TRY(settle());
+      }
+      if (!world_.fire()) return {};
+      PL_TRY(settle());
+    } while (true);
+  }
+
+  // The same with choices. Steps that no order can change are taken first.
+  Status explore(Chooser& chooser) {
+    choosy_ = choosy_ranks();
+    do {
+      std::vector<std::uint32_t> choosy;
+      for (const std::uint32_t t : std::exchange(ready_, {})) {
+        if (choosy_[static_cast<std::size_t>(linked_.program->threads[t].rank)]) {
+          choosy.push_back(t);
+        } else {
+          PL_TRY(advance(t, false));
+        }
+      }
+      PL_TRY(settle());
+      const bool others = std::any_of(ready_.begin(), ready_.end(), [&](std::uint32_t t) {
+        return !choosy_[static_cast<std::size_t>(linked_.program->threads[t].rank)];
+      });
+      ready_.insert(ready_.end(), choosy.begin(), choosy.end());
+      std::sort(ready_.begin(), ready_.end());
+      if (others) continue;
+      if (!ready_.empty()) {
+        PL_TRY(one_host(chooser));
+      } else if (world_.fire()) {
+        PL_TRY(settle());
+      } else if (!world_.choose_request(chooser)) {
+        return {};
+      } else {
+        PL_TRY(settle());
+      }
+    } while (true);
+  }
+
+  bool finished() const {
+    return world_.idle() && std::all_of(states_.begin(), states_.end(), [](const sim::HostState& state) {
+             return state.last.state == AdvanceState::kFinished;
+           });
+  }
+  const std::vector<sim::HostState>& states() const { return states_; }
+  const std::vector<Interpreter>& hosts() const { return hosts_; }
+
+ private:
+  Status advance(std::uint32_t t, bool one) {
+    states_[t] = {one ? hosts_[t].step() : hosts_[t].advance(), hosts_[t].arm()};
+    const Advance& last = states_[t].last;
+    if (last.state == AdvanceState::kFailed) return tl::unexpected(last.error);
+    if (last.state == AdvanceState::kBlocked) world_.wake_on(t, last.waiting_for);
+    if (last.state == AdvanceState::kReady) ready_.push_back(t);
+    return {};
+  }
+
+  Status settle() {
+    if (!world_.settle()) return tl::unexpected(*world_.error());
+    const std::vector<std::uint32_t> woken = world_.take_woken();
+    ready_.insert(ready_.end(), woken.begin(), woken.end());
+    return {};
+  }
+
+  // Ranks whose hosts' steps may disturb each other, or whose calls depend on how far the others are.
+  std::vector<bool> choosy_ranks() const {
+    const Program& program = *linked_.program;
+    const bool timed =
+        std::any_of(program.comm_calls.begin(), program.comm_calls.end(), [](const CommCall& call) {
+          return call.nonblocking || call.abort_parent || call.kind == CommCallKind::kAbort;
+        });
+    std::vector<bool> choosy(static_cast<std::size_t>(program.grid.world()), timed);
+    for (std::size_t t = 1; t < program.threads.size(); ++t) {
+      if (program.threads[t].rank == program.threads[t - 1].rank)
+        choosy[static_cast<std::size_t>(program.threads[t].rank)] = true;
+    }
+    return choosy;
+  }
+
+  // One of the hosts takes a step, or time passes. Without calls on communicators, ranks do not disturb each
+  // other, and the first of them will do.
+  Status one_host(Chooser& chooser) {
+    std::vector<std::uint32_t> candidates;
+    for (const std::uint32_t t : ready_) {
+      const bool first = linked_.program->threads[t].rank == linked_.program->threads[ready_.front()].rank;
+      if (first || !linked_.program->comm_calls.empty()) candidates.push_back(t);
+    }
+    const std::size_t alternatives = candidates.size() + (world_.events_pending() ? 1 : 0);
+    const std::size_t chosen = alternatives > 1 ? chooser.choose(alternatives) : 0;
+    if (chosen == candidates.size()) {
+      world_.fire();
+      return settle();
+    }
+    ready_.erase(std::find(ready_.begin(), ready_.end(), candidates[chosen]));
+    return advance(candidates[chosen], true);
+  }
+
+  sim::World& world_;
+  const LinkedProgram& linked_;
+  std::vector<std::vector<Token>> events_;
+  std::vector<Interpreter> hosts_;
+  std::vector<sim::HostState> states_;
+  std::vector<std::uint32_t> ready_;
+  std::vector<bool> choosy_;
+};
+
+}  // namespace
+
 Result<SimStep> Simulator::run_step(int step, RunRecord& record) {
   sim::World& world = world_->sim;
-  const LinkedProgram& linked = *world_->linked;
   world.set_step(step);
-  PL_TRY(world.begin_step(linked));
+  PL_TRY(world.begin_step(*world_->linked));
   SimStep outcome;
   outcome.begin = world.now();
-
-  const auto threads = static_cast<std::uint32_t>(linked.program->threads.size());
-  std::vector<Interpreter> hosts;
-  std::vector<sim::HostState> states(threads);
-  std::vector<std::uint32_t> ready;
-  // Threads of one rank share its events.
-  std::vector<std::vector<Token>> events(static_cast<std::size_t>(linked.program->grid.world()));
-  for (std::uint32_t t = 0; t < threads; ++t) {
-    std::vector<Token>* shared = nullptr;
-    if (threads > events.size()) {
-      shared = &events[static_cast<std::size_t>(linked.program->threads[t].rank)];
-      shared->resize(linked.program->events.size());
-    }
-    hosts.emplace_back(world, linked, t, shared);
-    ready.push_back(t);
-  }
-  do {
-    while (!ready.empty()) {
-      for (const std::uint32_t t : ready) {
-        states[t] = {hosts[t].advance(), hosts[t].arm()};
-        if (states[t].last.state == AdvanceState::kFailed) return tl::unexpected(states[t].last.error);
-        if (states[t].last.state == AdvanceState::kBlocked) world.wake_on(t, states[t].last.waiting_for);
-      }
-      if (!world.settle()) return tl::unexpected(*world.error());
-      ready = world.take_woken();
-    }
-    if (!world.fire()) break;
-    if (!world.settle()) return tl::unexpected(*world.error());
-    ready = world.take_woken();
-  } while (true);
-
-  outcome.completed = world.idle();
-  for (const sim::HostState& state : states) {
-    outcome.completed = outcome.completed && state.last.state == AdvanceState::kFinished;
-  }
+  Driver driver(world, *world_->linked);
+  Chooser* const chooser = world.chooser();
+  PL_TRY(chooser == nullptr ? driver.run() : driver.explore(*chooser));
+  outcome.completed = driver.finished();
   outcome.end = world.now();
-  if (!outcome.completed) world.log().add(deadlock_finding(sim::wait_graph_of(world, states)));
+  if (!outcome.completed) world.log().add(deadlock_finding(sim::wait_graph_of(world, driver.states())));
   world.end_step(outcome.completed, record);
   outcome.findings = world.log().take();
-  for (const Interpreter& host : hosts) outcome.decisions.push_back(host.decisions());
+  for (const Interpreter& host : driver.hosts()) outcome.decisions.push_back(host.decisions());
   return outcome;
 }
 

@@ -14,6 +14,7 @@
 #include "engine/runtime/run_record.h"
 #include "engine/runtime/time_model.h"
 #include "engine/runtime/worker.h"
+#include "sim/chooser.h"
 #include "sim/nccl_model.h"
 #include "sim/verdict.h"
 
@@ -26,6 +27,9 @@ struct SimOptions {
   bool record_memory = true;
   // Without workers: the value that a Read of this variable yields (default 0: no overflow).
   double read_value = 0.0;
+  // Decides where the order of steps matters (sim/explore.h), and outlives the simulator. Without one, hosts go
+  // on in the order of the threads, and kernels get processors in the order in which they ask.
+  Chooser* chooser = nullptr;
 };
 
 // Outcome of one step.

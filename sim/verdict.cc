@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include <fmt/format.h>
+
 #include "engine/base/assert.h"
 #include "sim/nccl_model.h"
 
@@ -42,8 +44,21 @@ std::string_view finding_kind_name(FindingKind kind) {
       return "structure";
     case FindingKind::kNcclError:
       return "nccl-error";
+    case FindingKind::kNotPortable:
+      return "not-portable";
   }
   PL_ASSERT_MSG(false, "unknown finding kind");
+}
+
+std::string verdict_class(const ModeVerdict& verdict) {
+  if (!verdict.completes) return "DEADLOCK";
+  if (!verdict.findings.empty()) return "FINDING";
+  if (verdict.evidence == Evidence::kTested)
+    return fmt::format("TESTED({} schedules, seed {})", verdict.schedules, verdict.seed);
+  if (verdict.schedules > 1) return fmt::format("PROVED(all {} schedules)", verdict.schedules);
+  if (verdict.mode == certification_model().name())
+    return "PROVED(every interleaving, buffer size, launch order and connection)";
+  return "PROVED(every interleaving)";
 }
 
 bool Verdict::holds() const {

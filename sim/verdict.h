@@ -29,6 +29,7 @@ enum class FindingKind : std::uint8_t {
   kPayloadMismatch,     // received bytes are not those that were sent under the label (runs with tensors)
   kStructure,           // the schedule itself: missing, duplicate, order, placement
   kNcclError,           // a call returns an error code (Finding::code)
+  kNotPortable,         // undefined by NCCL, or dependent on its release (Finding::rule)
 };
 std::string_view finding_kind_name(FindingKind kind);
 
@@ -53,9 +54,18 @@ struct Finding {
   std::string why;                       // one or two sentences
   std::string code;                      // the ncclResult_t that a call returns, where one does; else empty
   std::string rule;  // the rule of NCCL behind it, where its kind does not tell; else empty
+  // Of a deadlock: "cycle", "creation-order", "peer-finished", "missing-participant" or "count-mismatch".
+  std::string cause;
+  std::string hint;  // a change that, re-simulated, completes; else empty
   std::vector<WaitEdge>
       cycle;  // deadlock with a cycle: edge i ends where edge i+1 starts, the last closes it
   std::vector<WaitEdge> waits;  // deadlock: the whole wait-for graph, the cycle's edges included
+};
+
+// What the verdict of a mode rests on, when it holds.
+enum class Evidence : std::uint8_t {
+  kProved,  // every interleaving: by confluence from one run, or by going through all schedules
+  kTested,  // a number of schedules, drawn from a seed
 };
 
 // The outcome in one execution mode.
@@ -64,6 +74,19 @@ struct ModeVerdict {
   bool completes = true;
   std::vector<Finding> findings;  // of this mode: deadlock, cross-wiring
   Nanoseconds makespan = 0;       // virtual time of completion, when it completes
+  Evidence evidence = Evidence::kProved;
+  std::int64_t schedules = 1;  // examined; 1: one run decides for all
+  std::uint64_t seed = 0;      // kTested
+};
+// "PROVED(every interleaving)", "TESTED(1000 schedules, seed 1)", "DEADLOCK" or "FINDING".
+std::string verdict_class(const ModeVerdict& verdict);
+
+// One knob of the NCCL model, turned alone (sim/sensitivity.h).
+struct SensitivityRow {
+  std::string knob;    // "cross"
+  std::string breaks;  // the kindest setting that breaks the Program: "strict"; empty: none does
+  bool holds = true;
+  std::string words;  // "hangs when kernels of different communicators run one at a time, ..."
 };
 
 struct RankMemory {
@@ -79,11 +102,16 @@ struct Verdict {
   std::int64_t operations = 0;
   std::vector<Finding> findings;   // independent of the mode: matching, labels, buffers, structure, memory
   std::vector<ModeVerdict> modes;  // certification first, then default
-  std::vector<RankMemory> memory;  // per rank
-  std::uint64_t trace_hash = 0;    // fold over all threads of (rank, item)
+  bool portability_checked = false;
+  std::vector<Finding> portability;         // kNotPortable; do not count against holds()
+  std::vector<SensitivityRow> sensitivity;  // where it was asked for
+  std::vector<RankMemory> memory;           // per rank
+  std::uint64_t trace_hash = 0;             // fold over all threads of (rank, item)
 
   bool holds() const;      // no finding at all and every mode completes
   bool certified() const;  // holds, under the certification model
+  // Certified, and nothing in it is undefined by NCCL or dependent on its release.
+  bool portable_safe() const { return certified() && portability_checked && portability.empty(); }
   // Exit code by DESIGN's precedence: 3 deadlock, then 5 memory, then 1 anything else, 0.
   int exit_code() const;
 };

@@ -16,14 +16,15 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::array<FindingKind, 16> kKinds = {FindingKind::kDeadlock,     FindingKind::kLabelMismatch,
+constexpr std::array<FindingKind, 17> kKinds = {FindingKind::kDeadlock,     FindingKind::kLabelMismatch,
                                                 FindingKind::kSizeMismatch, FindingKind::kUnmatched,
                                                 FindingKind::kReadFreed,    FindingKind::kCollectiveMismatch,
                                                 FindingKind::kCrossWired,   FindingKind::kReadUnwritten,
                                                 FindingKind::kDoubleWrite,  FindingKind::kFreeInUse,
                                                 FindingKind::kLeak,         FindingKind::kDecideUnagreed,
                                                 FindingKind::kMemoryLimit,  FindingKind::kPayloadMismatch,
-                                                FindingKind::kStructure,    FindingKind::kNcclError};
+                                                FindingKind::kStructure,    FindingKind::kNcclError,
+                                                FindingKind::kNotPortable};
 
 void write(JsonWriter& out, const OperationRef& operation) {
   out.begin_object().field("rank", operation.rank);
@@ -45,12 +46,14 @@ void write(JsonWriter& out, std::string_view name, const std::vector<WaitEdge>& 
   out.end_array();
 }
 
-void write(JsonWriter& out, const std::vector<Finding>& findings) {
-  out.key("findings").begin_array();
+void write(JsonWriter& out, const std::vector<Finding>& findings, std::string_view name = "findings") {
+  out.key(name).begin_array();
   for (const Finding& finding : findings) {
     out.begin_object().field("kind", finding_kind_name(finding.kind)).field("why", finding.why);
     if (!finding.code.empty()) out.field("code", finding.code);
     if (!finding.rule.empty()) out.field("rule", finding.rule);
+    if (!finding.cause.empty()) out.field("cause", finding.cause);
+    if (!finding.hint.empty()) out.field("hint", finding.hint);
     out.key("operations").begin_array();
     for (const OperationRef& operation : finding.operations) write(out, operation);
     out.end_array();
@@ -163,6 +166,8 @@ std::vector<Finding> read_findings(Reader& reader, const Json& list) {
     finding.why = reader.text(json, "why");
     if (json.is_object() && json.contains("code")) finding.code = reader.text(json, "code");
     if (json.is_object() && json.contains("rule")) finding.rule = reader.text(json, "rule");
+    if (json.is_object() && json.contains("cause")) finding.cause = reader.text(json, "cause");
+    if (json.is_object() && json.contains("hint")) finding.hint = reader.text(json, "hint");
     for (const Json& operation : reader.list(json, "operations")) {
       finding.operations.push_back(read_operation(reader, operation));
     }
@@ -179,16 +184,30 @@ std::string verdict_json(const Verdict& verdict) {
   JsonWriter out;
   out.begin_object().field("program", verdict.program).field("operations", verdict.operations);
   out.field("holds", verdict.holds()).field("certified", verdict.certified());
+  if (verdict.portability_checked) out.field("portable_safe", verdict.portable_safe());
   out.field("exit_code", verdict.exit_code()).field("trace_hash", hex64(verdict.trace_hash));
   write(out, verdict.findings);
   out.key("modes").begin_array();
   for (const ModeVerdict& mode : verdict.modes) {
     out.begin_object().field("mode", mode.mode).field("completes", mode.completes);
-    out.field("makespan", mode.makespan);
+    out.field("makespan", mode.makespan).field("class", verdict_class(mode));
+    if (mode.schedules > 1) out.field("schedules", mode.schedules);
+    if (mode.evidence == Evidence::kTested) out.field("seed", hex64(mode.seed));
     write(out, mode.findings);
     out.end_object();
   }
-  out.end_array().key("memory").begin_array();
+  out.end_array();
+  if (!verdict.portability.empty()) write(out, verdict.portability, "portability");
+  if (!verdict.sensitivity.empty()) {
+    out.key("sensitivity").begin_array();
+    for (const SensitivityRow& row : verdict.sensitivity) {
+      out.begin_object().field("knob", row.knob).field("holds", row.holds);
+      if (!row.breaks.empty()) out.field("breaks", row.breaks);
+      out.field("words", row.words).end_object();
+    }
+    out.end_array();
+  }
+  out.key("memory").begin_array();
   for (const RankMemory& memory : verdict.memory) write(out, memory);
   out.end_array().end_object();
   return out.text();
@@ -211,8 +230,25 @@ Result<Verdict> parse_verdict_json(std::string_view text, const std::string& nam
     mode.mode = reader.text(item, "mode");
     mode.completes = reader.flag(item, "completes");
     mode.makespan = reader.wide(item, "makespan", 0);
+    mode.schedules = reader.wide(item, "schedules", 1);
+    if (item.is_object() && item.contains("seed")) {
+      const auto seed = parse_unsigned("0x" + reader.text(item, "seed"));
+      if (!seed) reader.complain("no hexadecimal number in", "seed");
+      mode.seed = seed.value_or(0);
+      mode.evidence = Evidence::kTested;
+    }
     mode.findings = read_findings(reader, reader.list(item, "findings"));
     verdict.modes.push_back(std::move(mode));
+  }
+  verdict.portability = read_findings(reader, reader.list(json, "portability"));
+  verdict.portability_checked = json.is_object() && json.contains("portable_safe");
+  for (const Json& item : reader.list(json, "sensitivity")) {
+    SensitivityRow row;
+    row.knob = reader.text(item, "knob");
+    row.holds = reader.flag(item, "holds");
+    if (item.is_object() && item.contains("breaks")) row.breaks = reader.text(item, "breaks");
+    row.words = reader.text(item, "words");
+    verdict.sensitivity.push_back(std::move(row));
   }
   for (const Json& item : reader.list(json, "memory")) {
     RankMemory memory;

@@ -114,6 +114,7 @@ int WaitGraph::add(OperationRef operation) {
   operations_.push_back(std::move(operation));
   waits_.emplace_back();
   never_.push_back(0);
+  reasons_.emplace_back();
   return size() - 1;
 }
 
@@ -129,7 +130,10 @@ void WaitGraph::add_wait(int from, Wait wait) {
   waits.push_back(std::move(wait));
 }
 
-void WaitGraph::never(int node) { never_[static_cast<std::size_t>(node)] = 1; }
+void WaitGraph::never(int node, std::string cause, std::string words) {
+  never_[static_cast<std::size_t>(node)] = 1;
+  reasons_[static_cast<std::size_t>(node)] = {std::move(cause), std::move(words)};
+}
 
 std::vector<bool> WaitGraph::dead() const {
   struct Waiter {
@@ -246,6 +250,11 @@ Finding deadlock_finding(const WaitGraph& graph) {
         "round. {} rank{} cannot go on.",
         finding.cycle.size(), ranks.size(), ranks.size() == 1 ? "" : "s", first.from.text, first.from.rank,
         first.to.text, first.to.rank, first.reason, stuck.size(), stuck.size() == 1 ? "" : "s");
+    const bool meets = std::all_of(finding.cycle.begin(), finding.cycle.end(), [](const WaitEdge& wait) {
+      return wait.from.rank == wait.to.rank || wait.reason.find("needs the call of every member") == 0;
+    });
+    finding.cause = meets ? "creation-order" : "cycle";
+    if (meets) finding.why += " The ranks create or end their communicators in different orders.";
     return finding;
   }
   for (const WaitEdge& wait : finding.waits) {
@@ -259,6 +268,12 @@ Finding deadlock_finding(const WaitGraph& graph) {
                                   wait.from.text, wait.from.rank, wait.to.text, wait.reason);
       }
     }
+  }
+  for (const int node : dead) {
+    if (!graph.is_never(node) || graph.why_never(node).cause.empty()) continue;
+    finding.cause = graph.why_never(node).cause;
+    finding.why += " " + graph.why_never(node).words;
+    break;
   }
   if (finding.operations.empty()) {
     finding.operations.push_back(graph.operation(dead.front()));

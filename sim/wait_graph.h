@@ -25,9 +25,18 @@ class WaitGraph {
   void wait(int from, int to, std::string reason);
   // `from` needs one of all nodes it is given by this call.
   void wait_any(int from, int to, std::string reason);
-  void never(int node);
+  // `cause` is what Finding::cause says if this explains the deadlock, and `words` what its finding says instead of
+  // naming the operation alone.
+  void never(int node, std::string cause = {}, std::string words = {});
 
   int size() const { return static_cast<int>(operations_.size()); }
+  // Why it never happens; empty where that was not said.
+  struct Never {
+    std::string cause;
+    std::string words;
+  };
+  const Never& why_never(int node) const { return reasons_[static_cast<std::size_t>(node)]; }
+  bool is_never(int node) const { return never_[static_cast<std::size_t>(node)] != 0; }
   const OperationRef& operation(int node) const { return operations_[static_cast<std::size_t>(node)]; }
 
   // Nodes that can never go on, ascending. Linear in nodes and waits.
@@ -53,6 +62,7 @@ class WaitGraph {
   std::vector<OperationRef> operations_;
   std::vector<std::vector<Wait>> waits_;
   std::vector<std::uint8_t> never_;
+  std::vector<Never> reasons_;
 };
 
 // The finding of a deadlock: operations on the circle (or, without one, those that wait for something that

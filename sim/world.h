@@ -59,6 +59,10 @@ class World final : public Backend, private SlotStore {
   bool settle();
   // Moves virtual time to the earliest completion and completes it; false: there is none.
   bool fire();
+  bool events_pending() const { return !events_.empty(); }
+  Chooser* chooser() const { return options_.chooser; }
+  // Exploring: gives one of the groups that ask for processors its place in line; false: none asks.
+  bool choose_request(Chooser& chooser);
   // Hosts to go on, in rank order.
   std::vector<std::uint32_t> take_woken();
   // Ends the step: leftovers, leaks, events and memory points in the record's order.
@@ -121,7 +125,9 @@ class World final : public Backend, private SlotStore {
     NodeId last_start = 0;       // start of the last group (launch order, N47)
     std::vector<NodeId> queues;  // start of the last node of each hardware queue (N48)
     std::deque<NodeId>
-        parked;          // groups that wait for processors, in the order in which they became able to start
+        parked;  // groups that wait for processors, in the order in which they became able to start
+    std::vector<NodeId>
+        requests;        // exploring: groups that are able to start and have no place in that order yet
     int processors = 0;  // held by running groups
     std::set<unsigned> loaded;  // kernels whose code is loaded (N51); kept from step to step
     Bytes noted = -1;

@@ -89,6 +89,11 @@ bool World::admit(NodeId id) {
       largest = std::max(largest, entries_[entry].bytes);
     node.processors = std::min(options_.model.sms, options_.model.channels_of(largest));
   }
+  if (options_.chooser != nullptr && !node.in_line) {
+    device.requests.push_back(id);
+    node.parked = true;
+    return false;
+  }
   const bool next = device.parked.empty() || device.parked.front() == id;
   if (!next || device.processors + node.processors > options_.model.sms) {
     if (!node.parked) device.parked.push_back(id);
@@ -99,6 +104,21 @@ bool World::admit(NodeId id) {
   node.parked = false;
   device.processors += node.processors;
   return true;
+}
+
+bool World::choose_request(Chooser& chooser) {
+  for (Device& device : devices_) {
+    std::vector<NodeId>& requests = device.requests;
+    if (requests.empty()) continue;
+    const std::size_t chosen = requests.size() > 1 ? chooser.choose(requests.size()) : 0;
+    const NodeId id = requests[chosen];
+    requests.erase(requests.begin() + static_cast<std::ptrdiff_t>(chosen));
+    graph_[id].in_line = true;
+    graph_[id].parked = false;
+    start(id);
+    return true;
+  }
+  return false;
 }
 
 void World::release_processors(NodeId id) {

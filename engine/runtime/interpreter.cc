@@ -26,7 +26,8 @@ Interpreter::Interpreter(Backend& backend, const LinkedProgram& linked, std::uin
   if (events == nullptr) own_events_.assign(program.events.size(), 0);
 }
 
-Advance Interpreter::advance() {
+Advance Interpreter::run(bool one) {
+  bool started = false;
   const std::uint32_t end = linked_->program->threads[thread_].end;
   while (true) {
     Status status = failed_ ? Status(fail(ErrorCode::kState, "the thread has failed before")) : Status();
@@ -41,6 +42,8 @@ Advance Interpreter::advance() {
     }
     if (status && then_ == Then::kNothing) {
       if (next_ == end) return {AdvanceState::kFinished, 0, end, {}};
+      if (one && started) return {AdvanceState::kReady, 0, next_, {}};
+      started = true;
       current_ = next_;
       status = step_item();
     } else if (status) {

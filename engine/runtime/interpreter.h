@@ -15,7 +15,12 @@
 
 namespace plumbline {
 
-enum class AdvanceState : std::uint8_t { kFinished, kBlocked, kFailed };
+enum class AdvanceState : std::uint8_t {
+  kFinished,
+  kBlocked,
+  kFailed,
+  kReady,  // of step() alone: one item is executed, and the host could go on
+};
 
 struct Advance {
   AdvanceState state = AdvanceState::kFinished;
@@ -33,7 +38,9 @@ class Interpreter {
               std::vector<Token>* events = nullptr);
 
   // Once failed, it stays failed.
-  Advance advance();
+  Advance advance() { return run(false); }
+  // The same, but starts at most one item.
+  Advance step() { return run(true); }
   // The arm taken at each Decide so far: 1 yes, 0 no.
   const std::vector<std::uint8_t>& decisions() const { return decisions_; }
   // The arm in force: 1 yes, 0 no, -1 before the first decision.
@@ -43,6 +50,7 @@ class Interpreter {
   // What is still to do at the current item once the host token is done.
   enum class Then : std::uint8_t { kNothing, kGroupEdges, kFetchValue };
 
+  Advance run(bool one);
   Status step_item();
   Status issue_group();
   Status group_edges();

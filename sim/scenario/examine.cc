@@ -22,7 +22,7 @@ NcclModel scenario_model(const Scenario& scenario, NcclModel mode) {
 }
 
 Result<Verdict> examine_scenario(const Scenario& scenario, const std::vector<NcclModel>& modes,
-                                 const TimeModel& time) {
+                                 const TimeModel& time, bool explore_schedules) {
   const Result<Program> program = scenario_program(scenario);
   if (!program) return tl::unexpected(program.error());
   const Result<LinkedProgram> linked = link_program(*program);
@@ -31,7 +31,7 @@ Result<Verdict> examine_scenario(const Scenario& scenario, const std::vector<Ncc
   verdict.program = scenario.id;
   verdict.operations = program_size(*program).operations();
   for (const NcclModel& mode : modes) {
-    Result<ModeVerdict> one = examine_mode(*linked, scenario_model(scenario, mode), time);
+    Result<ModeVerdict> one = examine_mode(*linked, scenario_model(scenario, mode), time, explore_schedules);
     if (!one) return tl::unexpected(one.error());
     one->mode = mode.name();
     verdict.modes.push_back(std::move(*one));
@@ -41,12 +41,12 @@ Result<Verdict> examine_scenario(const Scenario& scenario, const std::vector<Ncc
 
 std::vector<Result<Verdict>> examine_scenarios(const std::vector<Scenario>& scenarios,
                                                const std::vector<NcclModel>& modes, const TimeModel& time,
-                                               unsigned workers) {
+                                               unsigned workers, bool explore_schedules) {
   std::vector<Result<Verdict>> verdicts(scenarios.size());
   std::atomic<std::size_t> next{0};
   const auto work = [&] {
     for (std::size_t i = next++; i < scenarios.size(); i = next++)
-      verdicts[i] = examine_scenario(scenarios[i], modes, time);
+      verdicts[i] = examine_scenario(scenarios[i], modes, time, explore_schedules);
   };
   std::vector<std::thread> others;
   const std::size_t useful = std::min<std::size_t>(workers, scenarios.size() / 16 + 1);

@@ -20,14 +20,14 @@ Result<Program> scenario_program(const Scenario& scenario);
 NcclModel scenario_model(const Scenario& scenario, NcclModel mode);
 
 // One ModeVerdict a mode, named as asked for. Deadlocks, sizes, labels, collectives and connections are looked
-// at; a scenario has no buffers to speak of.
+// at; a scenario has no buffers to speak of. Schedules are explored, or taken as reference models do (examine.h).
 Result<Verdict> examine_scenario(const Scenario& scenario, const std::vector<NcclModel>& modes,
-                                 const TimeModel& time = {});
+                                 const TimeModel& time = {}, bool explore_schedules = false);
 
 // All of them, on up to `workers` threads; the verdicts are in the scenarios' order.
 std::vector<Result<Verdict>> examine_scenarios(const std::vector<Scenario>& scenarios,
                                                const std::vector<NcclModel>& modes, const TimeModel& time,
-                                               unsigned workers);
+                                               unsigned workers, bool explore_schedules = false);
 
 // The verdict in a reference model's words: OK, or DEADLOCK, BYTES, WRONGDATA, COLLMISMATCH, CROSSWIRED,
 // INTERNAL_ERROR(truncated) joined by "+", DEADLOCK first and the others in alphabetical order. A call that

@@ -84,6 +84,22 @@ TEST_F(ScenarioCommand, OneScenarioInWords) {
   EXPECT_EQ(run_plumbline("sim --send eager:2MiB " + swap).code, 0);
 }
 
+TEST_F(ScenarioCommand, AHangComesWithAdvice) {
+  const std::string swap = file("swap.toml", kSwap);
+  const Outcome outcome = run_plumbline("check " + swap, "COLUMNS=400");
+  EXPECT_THAT(outcome.out, HasSubstr("hangs unless sends of 1 KiB complete alone"));
+  EXPECT_THAT(outcome.out, HasSubstr("A change that helps: put "));
+  EXPECT_THAT(outcome.out, HasSubstr("N12: group 1 of the two ranks in communicator C is cut differently"));
+  const Outcome holds = run_plumbline("check --pp 2 -m 4 --sensitivity", "COLUMNS=400");
+  EXPECT_EQ(holds.code, 0);
+  EXPECT_THAT(holds.out, HasSubstr("PROVED(every interleaving, buffer size, launch order and connection)"));
+  EXPECT_THAT(holds.out, HasSubstr("completes with one hardware queue"));
+  const auto json = nlohmann::json::parse(run_plumbline("check --pp 2 -m 4 --sensitivity --json").out);
+  EXPECT_EQ(json.at("portable_safe"), true);
+  EXPECT_EQ(json.at("modes").at(1).at("class"), "PROVED(every interleaving)");
+  EXPECT_GT(json.at("sensitivity").size(), 5U);
+}
+
 TEST_F(ScenarioCommand, ChoosesById) {
   EXPECT_THAT(run_plumbline("sim " + kScenarios).err, HasSubstr("holds 40 scenarios; choose one with --id"));
   EXPECT_THAT(run_plumbline("check --id send_send_firs " + kScenarios).err,
@@ -152,7 +168,7 @@ TEST_F(ScenarioCommand, ExplainsRulesAndVerdicts) {
   const std::string swap = file("swap.toml", kSwap);
   const Outcome outcome = run_plumbline("explain --modes rendezvous " + swap);
   EXPECT_EQ(outcome.code, 3);
-  EXPECT_THAT(outcome.out, HasSubstr("Rules behind it: N6, N20, N32, N55\n"));
+  EXPECT_THAT(outcome.out, HasSubstr("Rules behind it: N6, N12, N20, N32, N55\n"));
   const std::string hang = file("hang.csv", "0SEND_F1,2RECV_F0\n1SEND_F0,1RECV_F1\n");
   const Outcome saved = run_plumbline("check --fragment --json " + hang);
   EXPECT_THAT(run_plumbline("explain " + file("verdict.json", saved.out)).out,
