@@ -36,6 +36,7 @@ Result<SequentialReference> SequentialReference::create(const RunConfig& config,
   out.config_ = &config;
   out.batches_ = &batches;
   out.order_ = std::move(order);
+  out.microbatches_ = config.schedule.microbatches;
   RankModel::Parts parts;
   for (const int stage : all_stages(config)) {
     out.stages_.push_back(family.make_stage({stage, config.stages(), &config}));
@@ -56,7 +57,7 @@ Result<SequentialReference> SequentialReference::create(const RunConfig& config,
 SequentialReference::Step SequentialReference::step(std::int64_t consumed, bool overflow) {
   Step out;
   out.scale = model_->scale();
-  const double share = static_cast<double>(config_->schedule.microbatches) * config_->parallel.dp;
+  const double share = static_cast<double>(microbatches_) * config_->parallel.dp;
   const float factor = static_cast<float>(static_cast<double>(out.scale) / share);
   Sums gradients;
   for (int replica = 0; replica < config_->parallel.dp; ++replica) {
@@ -78,7 +79,7 @@ SequentialReference::Step SequentialReference::step(std::int64_t consumed, bool 
 SequentialReference::Sums SequentialReference::replica_gradients(std::int64_t consumed, int replica,
                                                                  float factor, double& loss) {
   const std::size_t count = stages_.size();
-  const std::size_t microbatches = static_cast<std::size_t>(config_->schedule.microbatches);
+  const std::size_t microbatches = static_cast<std::size_t>(microbatches_);
   std::vector<std::vector<at::Tensor>> inputs(count, std::vector<at::Tensor>(microbatches));
   std::vector<std::vector<at::Tensor>> outputs = inputs;
   double total = 0.0;
@@ -142,7 +143,11 @@ void SequentialReference::update(Step& step, const Sums& gradients, bool overflo
   if (config_->optimizer.log_num_zeros) step.zeros = optimizer.count_zeros_local();
   const Status updated = optimizer.finish_step(step.norm);
   PL_ASSERT_MSG(updated.has_value(), updated ? "" : updated.error().text());
-  model_->scheduler().step(samples_per_step(*config_));
+  model_->scheduler().step(samples_of_step());
+}
+
+std::int64_t SequentialReference::samples_of_step() const {
+  return std::int64_t{microbatches_} * config_->parallel.dp * config_->train.micro_batch_size;
 }
 
 ModelDigests SequentialReference::digests() const {

@@ -41,7 +41,7 @@ class SequentialReference {
     double lr = 0.0;
   };
 
-  // `config` and `batches` outlive it; steps have config.schedule.microbatches. `backward_order[s]` are the
+  // `config` and `batches` outlive it; steps have config.schedule.microbatches at first. `backward_order[s]` are the
   // microbatches of stage s as its backwards come.
   static Result<SequentialReference> create(const RunConfig& config, const ModelFamily& family,
                                             const BatchSource& batches,
@@ -49,6 +49,13 @@ class SequentialReference {
 
   // `overflow`: as if some gradient of the step had not been finite.
   Step step(std::int64_t consumed, bool overflow = false);
+
+  // From the next step on. `backward_order` as above, of the schedule with this many microbatches.
+  void set_microbatches(int microbatches, std::vector<std::vector<int>> backward_order) {
+    microbatches_ = microbatches;
+    order_ = std::move(backward_order);
+  }
+  std::int64_t samples_of_step() const;
 
   // Of all parameters, whole; gradients are the last step's: reduced, unscaled, not clipped.
   const RankModel& model() const { return *model_; }
@@ -69,6 +76,7 @@ class SequentialReference {
   const BatchSource* batches_ = nullptr;
   std::vector<std::vector<int>> order_;
   std::vector<std::unique_ptr<Stage>> stages_;
+  int microbatches_ = 1;
   int parameters_ = 0;
   std::unique_ptr<RankModel> model_;
 };

@@ -303,9 +303,10 @@ Result<bool> Trainer::Impl::step(const StepInput& input) {
   if (!done->completed) return false;
   if (!input.evaluation) consumed += input.samples;
   StepRow row = row_of(input, *done);
-  // An evaluation begins with the gathers that were still open.
-  if (done->findings.empty())
-    PL_TRY(check_replicas(input.evaluation || !config.optimizer.overlap_param_gather));
+  // An evaluation begins with the gathers that were still open, and changes nothing else.
+  const bool gathers_late = config.optimizer.overlap_param_gather;
+  const bool changed = input.evaluation ? gathers_late && input.evaluation_step == 0 : true;
+  if (done->findings.empty() && changed) PL_TRY(check_replicas(input.evaluation || !gathers_late));
   if (!input.evaluation) digest(row);
   record.steps.push_back(row);
   ++steps;

@@ -32,6 +32,21 @@ class Check : public testing::Test {
 
 constexpr std::string_view kHang = "0SEND_F1,2RECV_F0\n1SEND_F0,1RECV_F1\n";
 
+// A run with a batch schedule executes several Programs; all are checked.
+TEST_F(Check, EveryProgramOfARunIsChecked) {
+  const Outcome outcome =
+      run_plumbline("check --pp 2 --step-batch-size-schedule '0:4 8:8 24:4' --train-iters 8");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("m=4"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("m=8"), std::string::npos) << outcome.out;
+  const Outcome overlapped = run_plumbline(
+      "check --pp 2 --dp 2 -m 4 --fp16 --use-distributed-optimizer --overlap-grad-reduce "
+      "--overlap-param-gather");
+  EXPECT_EQ(overlapped.code, 0) << overlapped.err;
+  EXPECT_NE(overlapped.out.find("forward-only"), std::string::npos) << overlapped.out;
+  EXPECT_NE(overlapped.out.find("param-sync"), std::string::npos) << overlapped.out;
+}
+
 TEST_F(Check, ConfigurationHolds) {
   const Outcome outcome = run_plumbline("check --pp 4 --microbatches 8");
   EXPECT_EQ(outcome.code, 0) << outcome.err;

@@ -197,6 +197,25 @@ TEST(RunRecord, HostileHeadersAreErrors) {
   EXPECT_FALSE(parse_record("PK\x03\x04 something else", "r"));
 }
 
+// Version 1 is version 2 without zeros.
+TEST(RunRecord, ReadsVersion1) {
+  RunRecord record = sample(2, 2, 3);
+  for (StepRow& row : record.steps) row.zeros = -1;
+  std::string header = record_file::header_json(record);
+  const std::string version = "\"version\":" + std::to_string(kRunRecordVersion);
+  header.replace(header.find(version), version.size(), "\"version\":1");
+  const std::string now = serialize_record(record);
+  std::string first(record_file::kMagic);
+  record_file::append_block(first, record_file::BlockKind::kHeader, record_file::header_json(record));
+  std::string old(record_file::kMagic);
+  record_file::append_block(old, record_file::BlockKind::kHeader, header);
+  ASSERT_EQ(now.substr(0, first.size()), first);
+  old += now.substr(first.size());
+  const Result<RunRecord> read = parse_record(old, "old");
+  ASSERT_TRUE(read) << read.error().text();
+  expect_same(*read, record);
+}
+
 TEST(RunRecord, TheWriterFlushesStepByStep) {
   const std::string path = ::testing::TempDir() + "plumbline_writer_test.rec";
   RunRecord record = sample(2, 2, 3);

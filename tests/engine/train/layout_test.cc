@@ -1,5 +1,6 @@
 // What a layout may not change: losses, weights, samples. And what a second run may not: anything.
 #include <cmath>
+#include <functional>
 
 #include <gtest/gtest.h>
 
@@ -10,8 +11,11 @@ namespace {
 
 using test::Layout;
 
-RunRecord record_of(const Layout& layout, Precision precision, int iterations) {
+using Change = std::function<void(RunConfig&)>;
+
+RunRecord record_of(const Layout& layout, Precision precision, int iterations, const Change& change = {}) {
   RunConfig config = test::small_config(layout, precision);
+  if (change) change(config);
   config.train.iterations = iterations;
   config.train.eval_interval = 2;
   const std::unique_ptr<Trainer> trainer = test::make_trainer(config);
@@ -29,6 +33,34 @@ TEST(Layout, StagesAndSchedulesDoNotChangeTraining) {
                                                     {ScheduleKind::kInterleaved, 4, 2, 8, 1}}) {
       SCOPED_TRACE(layout.name());
       const RunRecord other = record_of(layout, precision, 4);
+      ASSERT_EQ(one.steps.size(), other.steps.size());
+      for (std::size_t i = 0; i < one.steps.size(); ++i) {
+        EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << "step " << i;
+        EXPECT_EQ(one.steps[i].grad_norm, other.steps[i].grad_norm);
+        EXPECT_EQ(one.steps[i].params_digest, other.steps[i].params_digest);
+        EXPECT_EQ(one.steps[i].optimizer_digest, other.steps[i].optimizer_digest);
+      }
+    }
+  }
+}
+
+// Neither do sharded states, overlapped reductions and gathers, buckets, or steps validated afterwards, with any
+// layout of the same replicas.
+TEST(Layout, TheWayOfTheOptimizerDoesNotChangeTraining) {
+  const RunRecord one = record_of({ScheduleKind::kOneFOneB, 1, 1, 4, 2}, Precision::kFp16, 4);
+  for (const Layout& layout : std::vector<Layout>{{ScheduleKind::kOneFOneB, 1, 1, 4, 2},
+                                                  {ScheduleKind::kGpipe, 2, 1, 4, 2},
+                                                  {ScheduleKind::kInterleaved, 4, 2, 4, 2}}) {
+    for (const int way : {0, 1, 2, 3}) {
+      SCOPED_TRACE(layout.name() + ", way " + std::to_string(way));
+      const RunRecord other = record_of(layout, Precision::kFp16, 4, [way](RunConfig& config) {
+        config.optimizer.distributed = way != 0;
+        config.optimizer.overlap_grad_reduce = way != 1;
+        config.optimizer.overlap_param_gather = way == 3;
+        config.optimizer.post_validation = way >= 2;
+        config.optimizer.bucket_size = way == 3 ? 400 : 0;
+        config.optimizer.pad_buckets = way == 2;
+      });
       ASSERT_EQ(one.steps.size(), other.steps.size());
       for (std::size_t i = 0; i < one.steps.size(); ++i) {
         EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << "step " << i;

@@ -220,6 +220,51 @@ TEST(Variants, EveryRuleAndPrecisionOfStatesEqualsTheReference) {
   }
 }
 
+// The number of microbatches changes between steps: another Program, the same persistent buffers.
+TEST(Variants, ARampUpEqualsTheReference) {
+  for (const Way& way : {ways()[0], ways()[4]}) {
+    for (const bool post_validation : {false, true}) {
+      SCOPED_TRACE(way.name);
+      RunConfig config = base(kLayouts[1], Precision::kFp16);
+      config.schedule.batch_steps = "0:16 32:32 96:16";  // 4 microbatches, 8, 4 again
+      config.train.iterations = 6;
+      config.optimizer.post_validation = post_validation;
+      config.optimizer.decay = DecayStyle::kCosine;
+      config.faults.overflow.push_back({2, 3});
+      way.change(config);
+      const std::unique_ptr<Trainer> trainer = test::make_trainer(config);
+      ASSERT_NE(trainer, nullptr);
+      const Result<TrainOutcome> outcome = trainer->run();
+      ASSERT_TRUE(outcome) << outcome.error().text();
+      ASSERT_EQ(outcome->exit_code, 0);
+      const RunConfig& valid = trainer->config();
+      const std::vector<StepRow> rows = test::training_rows(trainer->record());
+      const Result<std::unique_ptr<BatchSource>> batches = text_batches(valid, *trainer->text());
+      Result<SequentialReference> reference = SequentialReference::create(
+          valid, **find_model("gpt"), **batches, backward_order_of(*schedule_of(valid)));
+      ASSERT_TRUE(reference);
+      const std::vector<int> microbatches{4, 4, 8, 8, 4, 4};
+      std::int64_t consumed = 0;
+      ASSERT_EQ(rows.size(), microbatches.size());
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        SCOPED_TRACE("iteration " + std::to_string(i + 1));
+        RunConfig step = valid;
+        step.schedule.microbatches = microbatches[i];
+        reference->set_microbatches(microbatches[i], backward_order_of(*schedule_of(step)));
+        const SequentialReference::Step expected = reference->step(consumed, i == 2);
+        consumed += reference->samples_of_step();
+        EXPECT_EQ(rows[i].consumed_samples, consumed);
+        EXPECT_EQ(rows[i].skipped, expected.found_inf);
+        EXPECT_EQ(rows[i].loss, expected.loss);
+        EXPECT_EQ(rows[i].grad_norm, expected.norm);
+        EXPECT_EQ(rows[i].lr, expected.lr);
+        EXPECT_EQ(rows[i].params_digest, reference->params_digest());
+        EXPECT_EQ(rows[i].optimizer_digest, reference->optimizer_digest());
+      }
+    }
+  }
+}
+
 TEST(Variants, ZerosAreThoseOfTheWholeGradient) {
   std::int64_t zeros = -1;
   for (const Way& way : ways()) {
