@@ -15,24 +15,24 @@ namespace {
 
 std::vector<NcclModel> check_models() { return {certification_model(), default_model()}; }
 
-Result<Verdict> verdict_of(const Input& input, const JudgeOptions& judging) {
+Result<Verdict> verdict_of(const Input& input, const Program* program, const JudgeOptions& judging) {
   if (!input.structure.empty()) {
     Verdict verdict;
     verdict.program = input.name;
     verdict.findings = input.structure;
     return verdict;
   }
-  const Result<LinkedProgram> linked = link_program(*input.program);
+  const Result<LinkedProgram> linked = link_program(*program);
   if (!linked) return tl::unexpected(linked.error());
   CheckOptions options;
   options.memory_limit = judging.memory_limit;
   options.time = TimeModel(input.config);
-  const bool plain = is_plain(*input.program);
+  const bool plain = is_plain(*program);
   Result<Verdict> verdict = plain ? check_program(*linked, options) : Verdict{};
   if (!verdict) return verdict;
   if (!judging.modes.empty() || !plain) {
-    verdict->program = input.program->name;
-    verdict->operations = program_size(*input.program).operations();
+    verdict->program = program->name;
+    verdict->operations = program_size(*program).operations();
     verdict->modes.clear();
     for (const NcclModel& mode : judging.modes.empty() ? check_models() : judging.modes) {
       Result<ModeVerdict> one = examine_mode(*linked, mode, options.time);
@@ -74,10 +74,15 @@ Result<std::vector<NcclModel>> modes_from(const std::string& text) {
 Result<std::vector<Judged>> judge(const Input& input, const JudgeOptions& options) {
   std::vector<Judged> judged;
   if (input.kind != InputKind::kScenario) {
-    Result<Verdict> verdict = verdict_of(input, options);
-    if (!verdict) return tl::unexpected(verdict.error());
     const bool file = input.kind != InputKind::kConfig && input.name != "-";
-    judged.push_back({std::move(*verdict), {file ? input.name : std::string(), 0}, nullptr});
+    // A run may execute several Programs (batch schedule, evaluation, param-sync): each gets its verdict.
+    std::vector<const Program*> programs{input.program ? &*input.program : nullptr};
+    for (const Program& other : input.others) programs.push_back(&other);
+    for (const Program* program : programs) {
+      Result<Verdict> verdict = verdict_of(input, program, options);
+      if (!verdict) return tl::unexpected(verdict.error());
+      judged.push_back({std::move(*verdict), {file ? input.name : std::string(), 0}, nullptr});
+    }
     return judged;
   }
   const std::vector<NcclModel> modes = options.modes.empty() ? check_models() : options.modes;
