@@ -123,14 +123,7 @@ else()
   plumbline_package(google-benchmark FALSE benchmark "" "off by PLUMBLINE_BENCH=OFF" libbenchmark-dev)
 endif()
 
-# Looked for and shown; the CUDA backend will use them.
-find_package(CUDAToolkit QUIET)
-plumbline_package("CUDA Toolkit" "${CUDAToolkit_FOUND}" cuda "${CUDAToolkit_VERSION}"
-  "no GPU backend" "NVIDIA's packages, CUDAToolkit_ROOT")
-find_path(PLUMBLINE_NCCL_INCLUDE nccl.h HINTS ENV NCCL_HOME PATH_SUFFIXES include)
-mark_as_advanced(PLUMBLINE_NCCL_INCLUDE)
-plumbline_package(NCCL "${PLUMBLINE_NCCL_INCLUDE}" nccl "(${PLUMBLINE_NCCL_INCLUDE}/nccl.h)"
-  "no GPU backend" "NVIDIA's packages, NCCL_HOME")
+include(PlumblineCuda)
 
 plumbline_print_packages()
 

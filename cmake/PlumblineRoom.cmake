@@ -55,6 +55,12 @@ function(plumbline_room name folder)
     target_link_libraries(${target} PRIVATE "$<BUILD_INTERFACE:plumbline_flags>")
     if(arg_TORCH)
       plumbline_use_torch(${target})
+    else()
+      # The doubles of CUDA and NCCL are a shared library over these rooms (backends/cuda/double).
+      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+      if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+        target_compile_options(${target} PRIVATE -fno-semantic-interposition)  # calls stay direct, as in Clang
+      endif()
     endif()
   else()
     set(scope INTERFACE)

@@ -22,7 +22,7 @@ struct Room {
 };
 
 // Deeper folders come before the folder that contains them.
-constexpr std::array<Room, 17> kRooms = {{
+constexpr std::array<Room, 18> kRooms = {{
     {"engine/base/", 0, false},
     {"engine/config/", 1, false},
     {"engine/storage/", 1, false},
@@ -35,7 +35,8 @@ constexpr std::array<Room, 17> kRooms = {{
     {"engine/checkpoint/", 8, true},
     {"engine/train/", 9, true},
     {"backends/gloo/", 10, true},
-    {"backends/cuda/", 10, true},
+    {"backends/cuda/tensors/", 10, true},
+    {"backends/cuda/", 6, false},
     {"reports/", 11, false},
     {"props/", 11, false},
     {"cli/engine/", 13, true},

@@ -1,0 +1,35 @@
+# What the CUDA rooms need beyond plumbline_room(): the loader's library, the doubles, and the headers in tests.
+
+if(NOT TARGET plumbline_cuda)
+  return()
+endif()
+get_target_property(kind plumbline_cuda TYPE)
+if(NOT kind STREQUAL "INTERFACE_LIBRARY")
+  target_link_libraries(plumbline_cuda PUBLIC ${CMAKE_DL_LIBS})
+endif()
+
+# The doubles: the simulator behind the C functions of CUDA and NCCL, a shared library that a run loads in their place.
+plumbline_glob(sources backends/cuda/double OFF *.cc)
+if(sources)
+  add_library(plumbline_doubles SHARED ${sources})
+  target_link_libraries(plumbline_doubles PRIVATE plumbline_flags plumbline_packages plumbline_sim)
+  target_compile_options(plumbline_doubles PRIVATE -fvisibility=hidden)
+  # Our own code in it stays its own: the process that loads it may hold another copy of the simulator.
+  target_link_options(plumbline_doubles PRIVATE -Wl,--exclude-libs,ALL)
+  set_target_properties(plumbline_doubles PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+endif()
+
+if(TARGET test_cuda)
+  if(TARGET plumbline_doubles)
+    add_dependencies(test_cuda plumbline_doubles)
+    target_compile_definitions(test_cuda PRIVATE "PLUMBLINE_DOUBLES=\"$<TARGET_FILE:plumbline_doubles>\"")
+  endif()
+  if(PLUMBLINE_CUDA_INCLUDE)
+    target_include_directories(test_cuda SYSTEM PRIVATE ${PLUMBLINE_CUDA_INCLUDES})
+    target_compile_definitions(test_cuda PRIVATE PLUMBLINE_HAVE_CUDA_HEADERS=1)
+    if(PLUMBLINE_NCCL_INCLUDE)
+      target_include_directories(test_cuda SYSTEM PRIVATE "${PLUMBLINE_NCCL_INCLUDE}")
+      target_compile_definitions(test_cuda PRIVATE PLUMBLINE_HAVE_NCCL_HEADER=1)
+    endif()
+  endif()
+endif()
