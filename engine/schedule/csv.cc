@@ -100,14 +100,17 @@ class Shape {
 
 }  // namespace
 
-Result<Schedule> parse_schedule_csv(std::string_view text, const std::string& name, CsvOptions options) {
+Result<Schedule> parse_schedule_csv(std::string_view text, const std::string& name, CsvOptions options,
+                                    IdleCells* idle) {
   const Result<std::vector<std::vector<CsvCell>>> rows = parse_csv_cells(text, name);
   if (!rows) return tl::unexpected(rows.error());
   Schedule schedule;
   schedule.name = name;
   Shape shape;
   Where where{name, 0, 0};
+  if (idle != nullptr) idle->before.clear();
   for (const std::vector<CsvCell>& row : *rows) {
+    if (idle != nullptr) idle->before.emplace_back();
     for (const CsvCell& cell : row) {
       where.line = cell.line;
       where.column = cell.column;
@@ -115,6 +118,8 @@ Result<Schedule> parse_schedule_csv(std::string_view text, const std::string& na
       PL_TRY(append_cell(cell.text, where, &schedule.actions));
       for (std::size_t i = before; i < schedule.actions.size(); ++i)
         shape.see(schedule.actions[i], schedule.ranks, cell);
+      if (idle != nullptr && schedule.actions.size() == before)
+        idle->before.back().push_back(static_cast<std::uint32_t>(before - schedule.offsets.back()));
     }
     schedule.offsets.push_back(static_cast<std::uint32_t>(schedule.actions.size()));
     ++schedule.ranks;
@@ -124,13 +129,24 @@ Result<Schedule> parse_schedule_csv(std::string_view text, const std::string& na
   return schedule;
 }
 
-std::string print_schedule_csv(const Schedule& schedule, bool crlf) {
+std::string print_schedule_csv(const Schedule& schedule, bool crlf, const IdleCells* idle) {
   std::string out;
   out.reserve(schedule.actions.size() * 8);
+  const std::vector<std::uint32_t> none;
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     const std::span<const Action> row = schedule.row(rank);
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      if (i > 0) out += ',';
+    const std::vector<std::uint32_t>& waits =
+        idle == nullptr ? none : idle->before[static_cast<std::size_t>(rank)];
+    std::size_t wait = 0;
+    bool first = true;
+    const auto comma = [&] {
+      if (!first) out += ',';
+      first = false;
+    };
+    for (std::size_t i = 0; i <= row.size(); ++i) {
+      for (; wait < waits.size() && waits[wait] <= i; ++wait) comma();
+      if (i == row.size()) break;
+      comma();
       if (row[i].paired != 0 && i + 1 < row.size()) {
         out += print_pair(row[i], row[i + 1]);
         ++i;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/schedule/idle_cells.h"
 #include "engine/schedule/schedule.h"
 
 namespace plumbline {
@@ -24,11 +25,14 @@ struct CsvOptions {
   bool fragment = false;  // holes are allowed: stages nobody holds, microbatches nobody computes
 };
 
-// `name` is the file's name for messages, which read "file:line:column: ...".
-Result<Schedule> parse_schedule_csv(std::string_view text, const std::string& name, CsvOptions options = {});
+// `name` is the file's name for messages, which read "file:line:column: ...". `idle`, if given, is overwritten with
+// the idle cells.
+Result<Schedule> parse_schedule_csv(std::string_view text, const std::string& name, CsvOptions options = {},
+                                    IdleCells* idle = nullptr);
 
-// compute_only/compute_comms text without idle cells; `crlf` as torch writes it.
-std::string print_schedule_csv(const Schedule& schedule, bool crlf = false);
+// compute_only/compute_comms text, with the idle cells that are given; `crlf` as torch writes it. With the cells of
+// parse_schedule_csv, what torch wrote comes back to the byte.
+std::string print_schedule_csv(const Schedule& schedule, bool crlf = false, const IdleCells* idle = nullptr);
 
 // The layer below: cells as they stand in the file, idle ones included, not yet parsed. `text` points into
 // the file's text, inside the quotes if there were any; line and column count from 1 and name the cell's

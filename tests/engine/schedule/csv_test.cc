@@ -52,8 +52,10 @@ TEST(Csv, EveryTorchFileRoundTripsByteForByte) {
       ASSERT_TRUE(cells) << cells.error().text();
       EXPECT_EQ(reprint_cells(*cells, line_end), text) << name;
 
-      const Result<Schedule> schedule = parse_schedule_csv(text, name);
+      IdleCells idle;
+      const Result<Schedule> schedule = parse_schedule_csv(text, name, {}, &idle);
       ASSERT_TRUE(schedule) << schedule.error().text();
+      EXPECT_EQ(print_schedule_csv(*schedule, crlf, &idle), text) << name;
       const std::string packed = without_idle(*cells, line_end);
       EXPECT_EQ(print_schedule_csv(*schedule, crlf), packed) << name;
       EXPECT_EQ(schedule->has_communication(), name.find("comms") != std::string::npos) << name;
