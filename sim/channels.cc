@@ -20,6 +20,11 @@ void Channels::begin_step(const std::vector<EagerLimit>& limits) {
   for (std::size_t i = 0; i < limits.size(); ++i) channels_[i].limit = limits[i];
 }
 
+void Channels::add(const EagerLimit& limit) {
+  channels_.emplace_back();
+  channels_.back().limit = limit;
+}
+
 std::uint32_t Channels::activated(std::size_t channel, bool send) const {
   return channels_[channel].activated[send ? 1 : 0];
 }

@@ -40,6 +40,8 @@ class Channels {
 
   // One limit a channel.
   void begin_step(const std::vector<EagerLimit>& limits);
+  // One more channel, numbered after those that there are.
+  void add(const EagerLimit& limit);
   // `entry` is active from `now` on. Sets `ready` and `end` of entries whose end is thereby decided and
   // appends what happened to `out`: a buffered send has its end; a match gives both ends theirs, unless the
   // send was buffered before.

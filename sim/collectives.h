@@ -17,6 +17,8 @@ class Collectives {
   explicit Collectives(std::vector<Entry>& entries) : entries_(&entries) {}
 
   void begin_step(const LinkedProgram& linked);
+  // The LinkedProgram has more communicators than before.
+  void grow() { states_.resize(linked_->communicators.size()); }
   // `entry` of the member at `position` is active. Returns the entries of all members, in member order, when
   // it was the last one missing; else nothing.
   std::vector<EntryId> activate(std::int32_t communicator, std::int32_t position, EntryId entry);

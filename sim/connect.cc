@@ -8,16 +8,21 @@ namespace plumbline::sim {
 void ColdConnections::begin_step(const LinkedProgram& linked, ConnectionMap& map) {
   linked_ = &linked;
   connected_.clear();
-  for (const Communicator& communicator : linked.communicators) {
-    auto& members = map[communicator.name];
-    members.resize(communicator.members.size());
-    connected_.push_back(&members);
-  }
+  grow(map);
   exchanges_.assign(linked.program->threads.size(), Exchange{});
   mailboxes_.clear();
   readers_.clear();
   runnable_.clear();
   faults_.clear();
+}
+
+void ColdConnections::grow(ConnectionMap& map) {
+  while (connected_.size() < linked_->communicators.size()) {
+    const Communicator& communicator = linked_->communicators[connected_.size()];
+    auto& members = map[communicator.name];
+    members.resize(communicator.members.size());
+    connected_.push_back(&members);
+  }
 }
 
 bool ColdConnections::connected(std::int32_t communicator, std::int32_t position, Direction direction) const {

@@ -39,6 +39,8 @@ using ConnectionMap = std::map<std::string, std::vector<std::vector<Direction>>>
 class ColdConnections {
  public:
   void begin_step(const LinkedProgram& linked, ConnectionMap& map);
+  // The LinkedProgram has more communicators than before.
+  void grow(ConnectionMap& map);
 
   // The member's communicator is made anew: nothing of it is connected.
   void forget(std::int32_t communicator, std::int32_t position);

@@ -7,7 +7,12 @@ namespace plumbline::sim {
 
 void CollectiveConnections::begin_step(const LinkedProgram& linked, CollectiveMap& map) {
   states_.clear();
-  for (const Communicator& communicator : linked.communicators) {
+  grow(linked, map);
+}
+
+void CollectiveConnections::grow(const LinkedProgram& linked, CollectiveMap& map) {
+  while (states_.size() < linked.communicators.size()) {
+    const Communicator& communicator = linked.communicators[states_.size()];
     State& state = states_.emplace_back();
     state.known = &map[communicator.name];
     state.arrived.resize(communicator.members.size());

@@ -19,6 +19,8 @@ using CollectiveMap = std::map<std::string, bool>;
 class CollectiveConnections {
  public:
   void begin_step(const LinkedProgram& linked, CollectiveMap& map);
+  // There are more communicators than before.
+  void grow(const LinkedProgram& linked, CollectiveMap& map);
 
   bool connected(std::int32_t communicator, std::int32_t position) const;
   void forget(std::int32_t communicator);

@@ -37,6 +37,13 @@ void Lifecycle::begin_step(const LinkedProgram& linked) {
   }
 }
 
+void Lifecycle::grow() {
+  while (members_.size() < linked_->communicators.size()) {
+    members_.emplace_back(linked_->communicators[members_.size()].members.size());
+    for (Member& absent : members_.back()) absent.state = State::kAbsent;
+  }
+}
+
 Lifecycle::Member& Lifecycle::member(std::int32_t communicator, std::int32_t position) {
   return members_[static_cast<std::size_t>(communicator)][static_cast<std::size_t>(position)];
 }

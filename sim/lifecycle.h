@@ -27,6 +27,8 @@ struct Refusal {
 class Lifecycle {
  public:
   void begin_step(const LinkedProgram& linked);
+  // The LinkedProgram has more communicators than before: they do not exist until calls create them.
+  void grow();
 
   // An operation, and a call on communicators, is issued by the member; nothing: it may go on.
   std::optional<Refusal> use(std::int32_t communicator, std::int32_t position) const;

@@ -102,6 +102,7 @@ Status World::begin_step(const LinkedProgram& linked) {
   buffered_.clear();
   error_.reset();
   for (Route& route : routes_) route.connected = false;
+  live_channels_.clear();
   channels_.begin_step(channel_limits_);
   collectives_.begin_step(linked);
   lifecycle_.begin_step(linked);
@@ -229,7 +230,9 @@ Status World::check_group(const GroupCall& call) const {
     const LinkedEndpoint& linked = linked_->endpoints[route_of(call.thread, item)];
     const auto members = static_cast<Bytes>(
         linked_->communicators[static_cast<std::size_t>(linked.communicator)].members.size());
-    if (workers_.empty() || endpoint.bytes % (members * dtype_bytes(endpoint.dtype)) == 0) continue;
+    if ((workers_.empty() && live_ == nullptr) ||
+        endpoint.bytes % (members * dtype_bytes(endpoint.dtype)) == 0)
+      continue;
     return fail(ErrorCode::kUnsupported,
                 fmt::format("{} has {} bytes of {}, which {} members cannot share evenly", endpoint.name,
                             endpoint.bytes, dtype_name(endpoint.dtype), members));
@@ -257,7 +260,9 @@ std::uint32_t World::add_entries(const GroupCall& call) {
     entry.route = route_of(call.thread, item);
     entry.bytes = endpoint.bytes;
     entry.duration = routes_[entry.route].duration;
-    if (endpoint.kind == EndpointKind::kSend) {
+    if (live_ != nullptr) {
+      // Memory is the caller's.
+    } else if (endpoint.kind == EndpointKind::kSend) {
       entry.use = slots.read(endpoint.slot, microbatch, index);
     } else if (endpoint.kind == EndpointKind::kRecv ||
                (endpoint.kind == EndpointKind::kBroadcast && !slots.live(endpoint.slot, microbatch))) {
@@ -265,7 +270,7 @@ std::uint32_t World::add_entries(const GroupCall& call) {
     } else {
       entry.use = slots.update(endpoint.slot, microbatch, index);
     }
-    releases = releases || endpoint.free_after;
+    releases = releases || (endpoint.free_after && live_ == nullptr);
     ordered =
         ordered && is_p2p(endpoint.kind) &&
         linked_->endpoints[entry.route].communicator ==

@@ -4,7 +4,7 @@
 // A rank is a device; its host threads share the streams, the slots and the launch order of it.
 //
 // Files: world.cc - the Backend's calls, in host order; world_connect.cc - hosts held by connections;
-// world_comm.cc - calls on communicators; world_run.cc -
+// world_comm.cc - calls on communicators; world_live.cc - calls that come one at a time; world_run.cc -
 // what starts and completes on the devices, in virtual time; channels, collectives, connect, lifecycle, slots,
 // device_graph - one rule each.
 #pragma once
@@ -14,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -28,6 +29,7 @@
 #include "sim/entry.h"
 #include "sim/findings.h"
 #include "sim/lifecycle.h"
+#include "sim/live.h"
 #include "sim/payloads.h"
 #include "sim/simulator.h"
 #include "sim/slots.h"
@@ -72,6 +74,15 @@ class World final : public Backend, private SlotStore {
   bool idle() const { return graph_.incomplete() == 0; }
   const std::optional<Error>& error() const { return error_; }
   FindingLog& log() { return log_; }
+
+  // Live (sim/live.h). `calls` outlives the World, and is set before it is bound.
+  void set_live(LiveCalls* calls) { live_ = calls; }
+  void grow();
+  // The row of the thread's window describes an operation from now on.
+  void add_route(std::uint32_t thread, std::uint32_t row);
+  // Like marker(), but never something that was there before: its end is when the stream got to it.
+  NodeId point(std::uint32_t thread, int stream);
+  void end_kernel(NodeId node);
 
   // For the explanation of a deadlock.
   const LinkedProgram& linked() const { return *linked_; }
@@ -211,6 +222,7 @@ class World final : public Backend, private SlotStore {
 
   SimOptions options_;
   std::vector<Worker*> workers_;
+  LiveCalls* live_ = nullptr;
   const LinkedProgram* linked_ = nullptr;
   int step_ = 0;
   Nanoseconds now_ = 0;
@@ -220,6 +232,7 @@ class World final : public Backend, private SlotStore {
   std::vector<std::uint32_t> queue_of_;      // by member: the member whose queue it shares (N7), or itself
   std::vector<std::uint32_t> first_thread_;  // by rank, one more at the end
   std::vector<EagerLimit> channel_limits_;
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> live_channels_;
 
   DeviceGraph graph_;
   std::vector<Entry> entries_;  // 0 is nobody

@@ -147,6 +147,10 @@ void World::start_kernel(NodeId id) {
   const Node& node = graph_[id];
   const Item item = program().items[node.item];
   const Rank rank = program().threads[node.thread].rank;
+  if (live_ != nullptr) {
+    if (const auto time = live_->start(id, node.item); time) schedule(id, now_ + *time);
+    return;
+  }
   for (std::uint32_t i = node.first; i < node.first + node.count; ++i)
     slots_of(node.thread).start(uses_[i], node.item);
   if (!workers_.empty()) {
@@ -177,7 +181,7 @@ void World::start_group(NodeId id) {
   const Node node = graph_[id];
   if (node.aborted) return schedule(id, now_);
   for (EntryId entry = node.first; entry < node.first + node.count; ++entry) {
-    slots_of(node.thread).start(entries_[entry].use, entries_[entry].item);
+    if (live_ == nullptr) slots_of(node.thread).start(entries_[entry].use, entries_[entry].item);
     entries_[entry].active = true;
   }
   for (EntryId entry = node.first; entry < node.first + node.count; ++entry) activate(entry);
@@ -201,6 +205,7 @@ void World::activate(EntryId id) {
 
 // Where the entry's part of its slot lies; null without memory.
 std::byte* World::data_of(const Entry& entry) {
+  if (live_ != nullptr) return live_->data(entry.item);
   std::byte* data = slots_of(entry.thread).memory(entry.use).data;
   return data == nullptr ? nullptr : data + endpoint_of(entry).offset;
 }
@@ -241,10 +246,12 @@ PayloadLedger::Label World::label_of(const Entry& entry) const {
 }
 
 void World::note_sent(const Entry& send, const std::byte* data) {
+  if (live_ != nullptr) return;  // labels are the Program's
   payloads_.sent(label_of(send), hash64(data, static_cast<std::size_t>(send.bytes)));
 }
 
 void World::note_received(const Entry& receive, const std::byte* data) {
+  if (live_ != nullptr) return;
   payloads_.received(label_of(receive), hash64(data, static_cast<std::size_t>(receive.bytes)), receive.thread,
                      receive.item);
 }
@@ -256,7 +263,7 @@ void World::compare(const Entry& send, const Entry& receive) {
   const int sent_of = item_microbatch(program().items[send.item]);
   const int wanted_of = item_microbatch(program().items[receive.item]);
   const bool size_differs = send.bytes != receive.bytes;
-  if (!size_differs && sent == wanted && sent_of == wanted_of) return;
+  if (!size_differs && (live_ != nullptr || (sent == wanted && sent_of == wanted_of))) return;
   const FindingKind kind = size_differs ? FindingKind::kSizeMismatch : FindingKind::kLabelMismatch;
   if (!log_.wants(kind)) return;
   const OperationRef to = log_.operation(receive.thread, receive.item);
@@ -298,7 +305,8 @@ void World::collective(const std::vector<EntryId>& members) {
     for (const EntryId member : members) entries_[member].broken = true;
     return;
   }
-  if (agreed && !workers_.empty()) run_collective(endpoint, linked.peer_position, bytes, slots);
+  if (agreed && (!workers_.empty() || live_ != nullptr))
+    run_collective(endpoint, linked.peer_position, bytes, slots);
   const Nanoseconds end = now_ + options_.time.collective(endpoint.kind, communicator.members, bytes);
   for (const EntryId member : members) {
     entries_[member].ready = now_;
@@ -330,18 +338,25 @@ void World::complete(NodeId id) {
   const Node node = graph_[id];
   switch (node.kind) {
     case NodeKind::kKernel:
-      if (options_.record_events) record_kernel(node);
+      if (options_.record_events && live_ == nullptr) record_kernel(node);
       [[fallthrough]];
     case NodeKind::kRead:
       for (std::uint32_t i = node.first; i < node.first + node.count; ++i)
         slots_of(node.thread).finish(uses_[i]);
       break;
     case NodeKind::kGroup:
-      if (options_.record_events && !node.aborted) record_group(node);
-      for (EntryId e = node.first; e < node.first + node.count; ++e)
-        slots_of(node.thread).finish(entries_[e].use);
+      if (options_.record_events && !node.aborted && live_ == nullptr) record_group(node);
+      for (EntryId e = node.first; e < node.first + node.count; ++e) {
+        if (live_ != nullptr) {
+          live_->over(entries_[e].item);
+        } else {
+          slots_of(node.thread).finish(entries_[e].use);
+        }
+      }
       break;
     case NodeKind::kPoint:
+      graph_[id].end = now_;
+      break;
     case NodeKind::kConnect:
     case NodeKind::kComm:
     case NodeKind::kStarted:
