@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "engine/runtime/reduce.h"
 
 namespace plumbline::sim {
 
@@ -70,12 +69,13 @@ std::string collective_difference(const Endpoint& a, Rank root_a, const Endpoint
                        a.kind == EndpointKind::kReduceScatter;
   if (!reduces) return {};
   if (a.dtype != b.dtype) return fmt::format("{} against {}", dtype_name(a.dtype), dtype_name(b.dtype));
-  if (a.reduce != b.reduce) return a.reduce == ReduceOp::kSum ? "sum against max" : "max against sum";
+  if (a.reduce != b.reduce)
+    return fmt::format("{} against {}", reduce_op_name(a.reduce), reduce_op_name(b.reduce));
   return {};
 }
 
 void run_collective(const Endpoint& endpoint, std::int32_t root, Bytes bytes,
-                    const std::vector<std::byte*>& slots) {
+                    const std::vector<std::byte*>& slots, const CollectiveNumerics& numerics) {
   if (std::any_of(slots.begin(), slots.end(), [](const std::byte* slot) { return slot == nullptr; })) return;
   const std::vector<const std::byte*> sources(slots.begin(), slots.end());
   const auto element = static_cast<std::size_t>(dtype_bytes(endpoint.dtype));
@@ -88,11 +88,11 @@ void run_collective(const Endpoint& endpoint, std::int32_t root, Bytes bytes,
   };
   switch (endpoint.kind) {
     case EndpointKind::kAllReduce:
-      reduce_ordered(endpoint.dtype, endpoint.reduce, sources, slots[0], size / element);
+      all_reduce_as(numerics, endpoint.dtype, endpoint.reduce, sources, slots[0], size / element);
       return copy_to_all(0, 0, size);
     case EndpointKind::kReduce:
-      return reduce_ordered(endpoint.dtype, endpoint.reduce, sources, slots[static_cast<std::size_t>(root)],
-                            size / element);
+      return reduce_as(numerics, endpoint.dtype, endpoint.reduce, static_cast<std::size_t>(root), sources,
+                       slots[static_cast<std::size_t>(root)], size / element);
     case EndpointKind::kBroadcast:
       return copy_to_all(static_cast<std::size_t>(root), 0, size);
     case EndpointKind::kAllGather:
@@ -102,7 +102,7 @@ void run_collective(const Endpoint& endpoint, std::int32_t root, Bytes bytes,
       for (std::size_t i = 0; i < slots.size(); ++i) {
         std::vector<const std::byte*> parts;
         for (const std::byte* source : sources) parts.push_back(source + i * shard);
-        reduce_ordered(endpoint.dtype, endpoint.reduce, parts, slots[i] + i * shard, shard / element);
+        reduce_as(numerics, endpoint.dtype, endpoint.reduce, i, parts, slots[i] + i * shard, shard / element);
       }
       return;
     case EndpointKind::kSend:

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/program/link.h"
+#include "engine/runtime/reduce_nccl.h"
 #include "sim/entry.h"
 
 namespace plumbline::sim {
@@ -55,6 +56,6 @@ std::string collective_difference(const Endpoint& a, Rank root_a, const Endpoint
 // no memory (then nothing is done); `root` is a position. The smallest of the slots' sizes bounds what is
 // touched.
 void run_collective(const Endpoint& endpoint, std::int32_t root, Bytes bytes,
-                    const std::vector<std::byte*>& slots);
+                    const std::vector<std::byte*>& slots, const CollectiveNumerics& numerics = {});
 
 }  // namespace plumbline::sim

@@ -96,6 +96,15 @@ NcclModel model_of(const SimConfig& config) {
   return model;
 }
 
+CollectiveNumerics numerics_of(const SimConfig& config) {
+  CollectiveNumerics numerics;
+  numerics.kind = config.numerics;
+  numerics.channels = config.ring_channels;
+  numerics.chunk_bytes = static_cast<std::size_t>(config.ring_chunk);
+  numerics.ranks_per_node = std::max(1, config.ranks_per_node);
+  return numerics;
+}
+
 NcclModel certification_model() {
   NcclModel model;
   model.cross = CrossComm::kStrict;

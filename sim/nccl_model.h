@@ -10,6 +10,7 @@
 #include "engine/base/result.h"
 #include "engine/base/units.h"
 #include "engine/config/run_config.h"
+#include "engine/runtime/reduce_nccl.h"
 
 namespace plumbline {
 
@@ -66,6 +67,8 @@ const std::vector<NcclModel>& reference_models();
 
 // Of a configuration: what says "auto" follows from sim.nccl.
 NcclModel model_of(const SimConfig& config);
+// How its collectives add.
+CollectiveNumerics numerics_of(const SimConfig& config);
 NcclModel certification_model();  // rendezvous, strict, cold, all at once
 NcclModel default_model();        // rendezvous, free, warm
 

@@ -69,6 +69,7 @@ Result<SimOutcome> simulate_run(const RunConfig& config, const Program& program,
   SimOptions options;
   options.model = model_of(config.sim);
   options.time = TimeModel(config);
+  options.numerics = numerics_of(config.sim);
   ModeVerdict mode;
   mode.mode = options.model.name();
   Simulator simulator(*linked, std::move(options));

@@ -11,6 +11,7 @@
 
 #include "engine/program/link.h"
 #include "engine/runtime/backend.h"
+#include "engine/runtime/reduce_nccl.h"
 #include "engine/runtime/run_record.h"
 #include "engine/runtime/time_model.h"
 #include "engine/runtime/worker.h"
@@ -23,6 +24,7 @@ namespace plumbline {
 struct SimOptions {
   NcclModel model;
   TimeModel time;
+  CollectiveNumerics numerics;
   bool record_events = true;
   bool record_memory = true;
   // Without workers: the value that a Read of this variable yields (default 0: no overflow).

@@ -306,7 +306,7 @@ void World::collective(const std::vector<EntryId>& members) {
     return;
   }
   if (agreed && (!workers_.empty() || live_ != nullptr))
-    run_collective(endpoint, linked.peer_position, bytes, slots);
+    run_collective(endpoint, linked.peer_position, bytes, slots, options_.numerics);
   const Nanoseconds end = now_ + options_.time.collective(endpoint.kind, communicator.members, bytes);
   for (const EntryId member : members) {
     entries_[member].ready = now_;

@@ -72,6 +72,10 @@ struct Names<Mismatch> {
   static constexpr std::array<std::string_view, 2> kWords{"report", "emulate"};
 };
 template <>
+struct Names<Numerics> {
+  static constexpr std::array<std::string_view, 4> kWords{"ordered", "ring", "tree", "nvls"};
+};
+template <>
 struct Names<NcclVersion> {
   static constexpr std::array<std::string_view, 8> kWords{"none",   "2.18",   "2.22",   "2.26",
                                                           "2.28.9", "2.29.2", "2.29.7", "2.30"};
@@ -110,6 +114,7 @@ std::string_view name(CollectiveConnect value) { return word(value); }
 std::string_view name(GroupOrder value) { return word(value); }
 std::string_view name(Mismatch value) { return word(value); }
 std::string_view name(NcclVersion value) { return word(value); }
+std::string_view name(Numerics value) { return word(value); }
 
 template <typename Enum>
 std::vector<std::string> names_of() {
@@ -144,6 +149,7 @@ template std::vector<std::string> names_of<CollectiveConnect>();
 template std::vector<std::string> names_of<GroupOrder>();
 template std::vector<std::string> names_of<Mismatch>();
 template std::vector<std::string> names_of<NcclVersion>();
+template std::vector<std::string> names_of<Numerics>();
 template std::optional<ScheduleKind> enum_from_name<ScheduleKind>(std::string_view);
 template std::optional<P2pStyle> enum_from_name<P2pStyle>(std::string_view);
 template std::optional<CommMap> enum_from_name<CommMap>(std::string_view);
@@ -161,5 +167,6 @@ template std::optional<CollectiveConnect> enum_from_name<CollectiveConnect>(std:
 template std::optional<GroupOrder> enum_from_name<GroupOrder>(std::string_view);
 template std::optional<Mismatch> enum_from_name<Mismatch>(std::string_view);
 template std::optional<NcclVersion> enum_from_name<NcclVersion>(std::string_view);
+template std::optional<Numerics> enum_from_name<Numerics>(std::string_view);
 
 }  // namespace plumbline

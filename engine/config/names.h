@@ -28,6 +28,7 @@ std::string_view name(CollectiveConnect value);  // auto, warm, cold
 std::string_view name(GroupOrder value);         // auto, same, call
 std::string_view name(Mismatch value);           // report, emulate
 std::string_view name(NcclVersion value);        // none, 2.18, ...
+std::string_view name(Numerics value);           // ordered, ring, tree, nvls
 
 // All words of an enum in the order of its enumerators.
 template <typename Enum>

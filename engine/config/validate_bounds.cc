@@ -83,6 +83,7 @@ void check_sizes(RuleBook& book) {
                            {"sim.hw_queues", c.sim.hw_queues, 0, 256},
                            {"sim.sms", c.sim.sms, 0, 1 << 16},
                            {"sim.channels", c.sim.channels, 0, 64},
+                           {"sim.ring_channels", c.sim.ring_channels, 1, 64},
                            {"train.micro_batch_size", c.train.micro_batch_size, 1, 1 << 20},
                            {"train.eval_interval", c.train.eval_interval, 0, kAny},
                            {"train.eval_iterations", c.train.eval_iterations, 0, kAny},

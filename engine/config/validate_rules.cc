@@ -116,6 +116,8 @@ void check_sim(RuleBook& book) {
   const bool eager = s.send == SendCompletion::kEager && s.eager_links == EagerLinks::kSame;
   if (eager && s.eager_bytes <= 0)
     book.refuse("sim.send", "needs a size above 0", "write eager:2MiB, or always-eager");
+  if (s.ring_chunk < 8 || s.ring_chunk > (Bytes{1} << 40))
+    book.refuse("sim.ring_chunk", "must be from 8 bytes to 2^40", "the default is 128KiB");
   if (s.eager_bytes > (Bytes{1} << 50))
     book.refuse("sim.send", "must be at most 2^50 bytes", "write always-eager");
 }

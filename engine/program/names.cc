@@ -13,6 +13,7 @@ std::string_view endpoint_kind_name(EndpointKind kind) {
   return kEndpointKindNames[static_cast<std::size_t>(kind)];
 }
 
+std::string_view reduce_op_name(ReduceOp op) { return kReduceOpNames[static_cast<std::size_t>(op)]; }
 std::string_view comm_call_kind_name(CommCallKind kind) {
   return kCommCallKindNames[static_cast<std::size_t>(kind)];
 }

@@ -24,7 +24,7 @@ inline constexpr std::array<std::string_view, 7> kCommCallKindNames{"init",    "
 inline constexpr std::array<std::string_view, 7> kItemFlagNames{
     "more", "after-compute", "compute-waits", "host-waits", "handle", "if-yes", "if-no"};
 inline constexpr std::array<std::string_view, 4> kPeerFormNames{"none", "shift", "coordinate", "rank"};
-inline constexpr std::array<std::string_view, 2> kReduceOpNames{"sum", "max"};
+inline constexpr std::array<std::string_view, 5> kReduceOpNames{"sum", "max", "min", "prod", "avg"};
 
 // Position of `word` in a name table, as an enumeration value.
 template <typename Enum, std::size_t N>

@@ -170,7 +170,7 @@ enum class EndpointKind : std::uint8_t {
   kAllGather,
   kReduceScatter
 };
-enum class ReduceOp : std::uint8_t { kSum, kMax };
+enum class ReduceOp : std::uint8_t { kSum, kMax, kMin, kProd, kAvg };
 
 // How an endpoint names its peer (p2p) or root (broadcast, reduce).
 enum class PeerForm : std::uint8_t {
@@ -294,6 +294,7 @@ std::string_view slot_kind_name(SlotKind kind);
 std::string_view kernel_kind_name(KernelKind kind);
 std::string_view endpoint_kind_name(EndpointKind kind);
 std::string_view comm_call_kind_name(CommCallKind kind);
+std::string_view reduce_op_name(ReduceOp op);
 constexpr bool is_p2p(EndpointKind kind) { return kind <= EndpointKind::kRecv; }
 
 // The peer or root of an endpoint as seen by `rank`; -1 for kNone.

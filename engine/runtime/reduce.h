@@ -1,10 +1,10 @@
 // Collectives on raw memory: the arithmetic that simulator and Gloo backend share. Contributions are combined
 // in member order, whatever order they arrive in, so the result is the same bits on every member, run and
-// backend.
+// backend. What NCCL would make of them instead: engine/runtime/reduce_nccl.h.
 //
 // f16 and bf16 are accumulated in float and rounded once at the end; f32, f64 and the integers in their own
-// type (integers wrap around). A NaN is never lost: it survives kMax as well as kSum, so an overflow check
-// stays true through a reduction.
+// type (integers wrap around). A NaN is never lost: it survives kMax and kMin as well as kSum, so an overflow
+// check stays true through a reduction. kAvg divides the sum once, integers towards zero.
 #pragma once
 
 #include <cstddef>

@@ -30,6 +30,7 @@ DriverFactory simulated() {
             std::vector<Worker*> workers) -> std::unique_ptr<StepDriver> {
     SimOptions options;
     options.model = model_of(config.sim);
+    options.numerics = numerics_of(config.sim);
     options.time = TimeModel(config);
     return std::make_unique<SimDriver>(std::move(options), linked, std::move(workers));
   };

@@ -156,7 +156,7 @@ class Matching {
                                    e.bytes, dtype_name(e.dtype));
     if (e.kind == EndpointKind::kAllReduce || e.kind == EndpointKind::kReduce ||
         e.kind == EndpointKind::kReduceScatter) {
-      text += e.reduce == ReduceOp::kSum ? ", sum" : ", max";
+      text += fmt::format(", {}", reduce_op_name(e.reduce));
     }
     if (e.offset != 0) text += fmt::format(", from byte {}", e.offset);
     if (port.peer != kNone32) text += fmt::format(", root {}", port.peer);
