@@ -156,6 +156,7 @@ void Channels::buffer(Channel& channel, Nanoseconds now, std::vector<Transfer>& 
   while (channel.next_to_buffer != 0) {
     const EntryId send_id = channel.next_to_buffer;
     Entry& send = (*entries_)[send_id];
+    if (send.registered) return;
     const int credits = channel.limit.credits(send.bytes);
     if (limited && channel.buffered + send.bytes > channel.limit.bytes) return;
     if (limited && channel.limit.messages > 0 && channel.credits + credits > channel.limit.messages) return;

@@ -471,6 +471,10 @@ class Explainer {
         return "is behind it in a hardware queue, whatever its stream";
       case Because::kModule:
         return "is a kernel's first launch, which waits for the device";
+      case Because::kLegacy:
+        return "is ordered after it by the legacy default stream";
+      case Because::kGroupStreams:
+        return "is in a group that waits for its stream";
     }
     return {};
   }

@@ -31,7 +31,9 @@ enum class Because : std::uint8_t {
   kWaitsFor,
   kPlan,
   kQueue,
-  kModule
+  kModule,
+  kLegacy,
+  kGroupStreams
 };
 
 struct Node {

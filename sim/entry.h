@@ -24,8 +24,9 @@ struct Entry {
   Nanoseconds end = -1;      // decided end; -1: not yet
   Use use;
   bool active = false;
-  bool buffered = false;  // a send that completed without its receive (N32)
-  bool broken = false;    // a collective whose members' calls differ, emulated: it never completes (N58)
+  bool registered = false;  // a send that never completes alone (N37)
+  bool buffered = false;    // a send that completed without its receive (N32)
+  bool broken = false;      // a collective whose members' calls differ, emulated: it never completes (N58)
 };
 
 }  // namespace plumbline::sim

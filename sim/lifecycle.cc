@@ -150,6 +150,7 @@ void Lifecycle::issue(NodeId node, const CommCall& call, const LinkedCommCall& l
   Member& own = member(linked.communicator, linked.position);
   if (call.kind != CommCallKind::kReady) own.pending = node;
   if (record.creates) own.state = State::kJoining;
+  if (record.creates) own.blocking = !call.nonblocking;
   if (call.kind == CommCallKind::kFinalize) own.state = State::kFinalized;
   if (call.kind == CommCallKind::kDestroy) own.state = State::kDestroyed;
   if (call.kind == CommCallKind::kAbort) own.state = State::kAborted;
@@ -175,8 +176,8 @@ NodeId Lifecycle::pending(std::int32_t communicator, std::int32_t position) cons
   return member(communicator, position).pending;
 }
 
-bool Lifecycle::ended_by_abort(std::int32_t communicator, std::int32_t position) const {
-  return member(communicator, position).state == State::kAborted;
+bool Lifecycle::blocking(std::int32_t communicator, std::int32_t position) const {
+  return member(communicator, position).blocking;
 }
 
 Lifecycle::Waiting Lifecycle::waiting(NodeId node) const {

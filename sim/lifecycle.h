@@ -42,7 +42,8 @@ class Lifecycle {
 
   // The call that a poll of this member waits for; 0: none.
   NodeId pending(std::int32_t communicator, std::int32_t position) const;
-  bool ended_by_abort(std::int32_t communicator, std::int32_t position) const;
+  // Whether it was created with config.blocking = 1, or exists from the start.
+  bool blocking(std::int32_t communicator, std::int32_t position) const;
 
   // For explanations: a call that is issued and not over.
   struct Waiting {
@@ -61,6 +62,7 @@ class Lifecycle {
   enum class Kind : std::uint8_t { kInit, kFromParent, kDestroy, kNone };
   struct Member {
     State state = State::kReady;
+    bool blocking = true;
     NodeId pending = 0;
     std::uint32_t calls[3] = {0, 0, 0};  // by Kind
   };

@@ -44,6 +44,8 @@ const std::vector<Phrase>& phrases() {
       {"was launched after it", {"N46"}},
       {"may not start before it", {"N47"}},
       {"in a hardware queue", {"N48"}},
+      {"legacy default stream", {"N53"}},
+      {"in a group that waits for its stream", {"N5"}},
       {"first launch", {"N51"}},
       {"needs processors", {"N45"}},
       {"channel is out of step", {"N23", "N24"}},

@@ -165,13 +165,24 @@ NodeId World::start_point(NodeId node) {
 // Appends a node to a stream: behind what is there, and behind what the stream was told to wait for. In a
 // hardware queue it cannot start before what is ahead of it, whatever stream that is on.
 void World::enqueue(NodeId node, int stream) {
-  Stream& queue = device_of(graph_[node].thread).streams[static_cast<std::size_t>(stream)];
+  Stream& queue = streams_of(graph_[node].thread)[static_cast<std::size_t>(stream)];
   graph_[node].stream = static_cast<std::uint8_t>(stream);
   graph_.depend(node, queue.tail, Because::kStream);
   for (const NodeId wait : queue.waits) graph_.depend(node, wait, Because::kWaitsFor);
   queue.waits.clear();
   queue.tail = node;
-  std::vector<NodeId>& queues = device_of(graph_[node].thread).queues;
+  const std::uint32_t thread = graph_[node].thread;
+  if (const int legacy = program().extras.legacy_stream; legacy >= 0 && !threads_[thread].graph.open) {
+    // The legacy default stream and all others wait for each other (N53).
+    Device& device = device_of(thread);
+    for (std::size_t s = 0; stream == legacy && s < device.streams.size(); ++s) {
+      for (const NodeId wait : device.streams[s].waits) graph_.depend(node, wait, Because::kLegacy);
+      graph_.depend(node, device.streams[s].tail, Because::kLegacy);
+    }
+    graph_.depend(node, device.legacy, Because::kLegacy);
+    if (stream == legacy) device.legacy = node;
+  }
+  std::vector<NodeId>& queues = device_of(thread).queues;
   if (queues.empty()) return;
   NodeId& last = queues[static_cast<std::size_t>(stream) % queues.size()];
   graph_.depend(node, last, Because::kQueue);
@@ -180,7 +191,7 @@ void World::enqueue(NodeId node, int stream) {
 
 // The stream's last node, after one is made that collects pending waits.
 NodeId World::tail(std::uint32_t thread, int stream, std::uint32_t item) {
-  Stream& queue = device_of(thread).streams[static_cast<std::size_t>(stream)];
+  Stream& queue = streams_of(thread)[static_cast<std::size_t>(stream)];
   if (!queue.waits.empty()) {
     const NodeId point = graph_.add(NodeKind::kPoint, thread, item);
     enqueue(point, stream);
@@ -259,6 +270,7 @@ std::uint32_t World::add_entries(const GroupCall& call) {
     entry.item = index;
     entry.route = route_of(call.thread, item);
     entry.bytes = endpoint.bytes;
+    entry.registered = threads_[call.thread].graph.open;
     entry.duration = routes_[entry.route].duration;
     if (live_ != nullptr) {
       // Memory is the caller's.
@@ -305,6 +317,7 @@ std::uint32_t World::add_entries(const GroupCall& call) {
 Result<Issued> World::group(const GroupCall& call) {
   PL_TRY(check_group(call));
   if (!program().comm_calls.empty() && refused(call)) return Issued{};
+  if (refused_self(call)) return Issued{};
   const auto first = static_cast<EntryId>(entries_.size());
   const std::uint32_t count = add_entries(call);
   if (count == 0) return Issued{};
@@ -350,6 +363,8 @@ std::vector<EntryId> World::piece_ends(EntryId begin, EntryId end, bool p2p) {
 NodeId World::enqueue_group(std::uint32_t thread, std::uint32_t item, EntryId first, std::uint32_t count,
                             int stream, bool after_compute) {
   NodeId node = 0;
+  // A group on several streams waits for all of them, and they for it (N5).
+  const std::vector<int> others = other_streams(first, count, stream);
   for (EntryId begin = first; begin < first + count;) {
     const LinkedEndpoint& linked = linked_->endpoints[entries_[begin].route];
     const bool p2p = is_p2p(endpoint_of(entries_[begin]).kind);
@@ -369,28 +384,65 @@ NodeId World::enqueue_group(std::uint32_t thread, std::uint32_t item, EntryId fi
       for (EntryId entry = begin; entry < piece_end; ++entry) entries_[entry].node = node;
       graph_.depend(node, compute, Because::kCompute);
       graph_.depend(node, piece, Because::kPlan);
+      for (const int other : begin == first ? others : std::vector<int>{})
+        graph_.depend(node, tail(thread, other, item), Because::kGroupStreams);
       NodeId& previous = member_tail_[queue_of_[routes_[entries_[begin].route].member]];
       Device& device = device_of(thread);
       graph_.depend(node, previous, Because::kCommunicator);
-      if (options_.model.cross == CrossComm::kStrict)
+      // Of one rank alone a collective is a copy, not a kernel of NCCL (N61).
+      const bool copy =
+          !p2p && linked_->communicators[static_cast<std::size_t>(linked.communicator)].members.size() == 1;
+      if (options_.model.cross == CrossComm::kStrict && !copy)
         graph_.depend(node, device.last_group, Because::kLaunchOrder);
-      if (options_.model.cross == CrossComm::kLaunchOrder) {
+      if (options_.model.cross == CrossComm::kLaunchOrder && !copy) {
         graph_.depend(node, device.last_start, Because::kLaunchOrder);
         device.last_start = start_point(node);
       }
       enqueue(node, stream);
-      piece = previous = device.last_group = node;
+      piece = previous = node;
+      if (!copy) device.last_group = node;
       graph_.seal(node);
       begin = piece_end;
     }
   }
+  for (const int other : others) streams_of(thread)[static_cast<std::size_t>(other)].tail = node;
   return node;
+}
+
+std::vector<int> World::other_streams(EntryId first, std::uint32_t count, int stream) const {
+  std::vector<int> others;
+  for (EntryId id = first; program().extras.mixed_streams && id < first + count; ++id) {
+    const int own = item_stream(program().items[entries_[id].item]);
+    if (own != stream && std::find(others.begin(), others.end(), own) == others.end()) others.push_back(own);
+  }
+  return others;
+}
+
+// Opens streams that begin where the graph is launched, and at its end gathers them there.
+Status World::graph(std::uint32_t thread, int stream, bool begin) {
+  Graph& graph = threads_[thread].graph;
+  if (begin) {
+    const NodeId start = graph_.add(NodeKind::kPoint, thread, kNoItem);
+    enqueue(start, stream);
+    graph_.seal(start);
+    graph.streams.assign(program().streams.size(), Stream{start, {}});
+    graph.stream = stream;
+    graph.open = true;
+    return {};
+  }
+  const NodeId end = graph_.add(NodeKind::kPoint, thread, kNoItem);
+  for (std::size_t s = 0; s < graph.streams.size(); ++s)
+    graph_.depend(end, tail(thread, static_cast<int>(s), kNoItem), Because::kWaitsFor);
+  graph.open = false;
+  enqueue(end, graph.stream);
+  graph_.seal(end);
+  return {};
 }
 
 Status World::stream_wait(std::uint32_t thread, int stream, Token token) {
   const auto node = static_cast<NodeId>(token);
   if (graph_[node].done) return {};
-  device_of(thread).streams[static_cast<std::size_t>(stream)].waits.push_back(node);
+  streams_of(thread)[static_cast<std::size_t>(stream)].waits.push_back(node);
   // In a hardware queue the wait itself holds back what is behind it.
   if (options_.model.hw_queues > 0) tail(thread, stream, kNoItem);
   return {};
@@ -400,7 +452,7 @@ Result<Token> World::marker(std::uint32_t thread, int stream) {
   const std::uint32_t item = kNoItem;
   if (stream >= 0) return Token{tail(thread, stream, item)};
   const NodeId all = graph_.add(NodeKind::kPoint, thread, item);
-  for (std::size_t s = 0; s < device_of(thread).streams.size(); ++s) {
+  for (std::size_t s = 0; s < streams_of(thread).size(); ++s) {
     graph_.depend(all, tail(thread, static_cast<int>(s), item), Because::kWaitsFor);
   }
   graph_.seal(all);

@@ -50,6 +50,7 @@ class World final : public Backend, private SlotStore {
   Result<Token> read(std::uint32_t thread, std::uint32_t item_index, unsigned variable) override;
   Result<double> value(std::uint32_t thread, unsigned variable) override;
   Result<Issued> comm(std::uint32_t thread, std::uint32_t item_index, Item item) override;
+  Status graph(std::uint32_t thread, int stream, bool begin) override;
   Poll poll(std::uint32_t thread, Token token) override;
 
   // Driver
@@ -140,11 +141,19 @@ class World final : public Backend, private SlotStore {
     std::vector<NodeId>
         requests;        // exploring: groups that are able to start and have no place in that order yet
     int processors = 0;  // held by running groups
+    NodeId legacy = 0;   // last node of the legacy default stream (N53)
     std::set<unsigned> loaded;  // kernels whose code is loaded (N51); kept from step to step
     Bytes noted = -1;
   };
+  // What a graph launch holds: streams of its own, which begin at its launch.
+  struct Graph {
+    bool open = false;
+    int stream = 0;  // that it is launched on
+    std::vector<Stream> streams;
+  };
   struct ThreadState {
     std::vector<double> values;
+    Graph graph;
     Held held;
     std::uint32_t connecting = 0;  // the group whose connections were set up last
     std::vector<EventRow> events;
@@ -167,12 +176,18 @@ class World final : public Backend, private SlotStore {
     return slots_[static_cast<std::size_t>(program().threads[thread].rank)];
   }
 
+  std::vector<Stream>& streams_of(std::uint32_t thread) {
+    return threads_[thread].graph.open ? threads_[thread].graph.streams : device_of(thread).streams;
+  }
+
   // world.cc
   void bind_channels();
   Status bind_persistent();
   std::uint32_t route_of(std::uint32_t thread, Item item) const;
   Status check_group(const GroupCall& call) const;
   bool refused(const GroupCall& call);
+  bool refused_self(const GroupCall& call);
+  std::vector<int> other_streams(EntryId first, std::uint32_t count, int stream) const;
   std::uint32_t add_entries(const GroupCall& call);
   void enqueue(NodeId node, int stream);
   NodeId enqueue_group(std::uint32_t thread, std::uint32_t item, EntryId first, std::uint32_t count,

@@ -1,4 +1,6 @@
 // Calls on communicators: what their hosts wait for, and what they do to what is enqueued.
+#include <map>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -42,11 +44,38 @@ void World::refuse(const Refusal& refusal, std::uint32_t thread, std::uint32_t i
   log_.add(std::move(finding));
 }
 
+// Sends to oneself need as many receives from oneself, on the same communicator and in the same group (N25).
+bool World::refused_self(const GroupCall& call) {
+  std::map<std::int32_t, int> sends;
+  std::uint32_t first = 0;
+  for (std::size_t i = 0; i < call.entries.size(); ++i) {
+    const Endpoint& endpoint = program().endpoints[item_ref(call.entries[i])];
+    const LinkedEndpoint& linked = linked_->endpoints[route_of(call.thread, call.entries[i])];
+    if (!is_p2p(endpoint.kind) || linked.peer_position != linked.position) continue;
+    if (sends.empty()) first = call.first_item + static_cast<std::uint32_t>(i);
+    sends[linked.communicator] += endpoint.kind == EndpointKind::kSend ? 1 : -1;
+  }
+  for (const auto& [communicator, surplus] : sends) {
+    if (surplus == 0) continue;
+    refuse({"ncclInvalidUsage", "N25",
+            surplus > 0 ? "a send to oneself without its receive in the same group"
+                        : "a receive from oneself without its send in the same group"},
+           call.thread, first);
+    return true;
+  }
+  return false;
+}
+
 // An operation of the group is refused: then none of them is launched (N10).
 bool World::refused(const GroupCall& call) {
+  std::optional<bool> blocking;
   for (std::size_t i = 0; i < call.entries.size(); ++i) {
     const LinkedEndpoint& linked = linked_->endpoints[route_of(call.thread, call.entries[i])];
-    const std::optional<Refusal> refusal = lifecycle_.use(linked.communicator, linked.position);
+    std::optional<Refusal> refusal = lifecycle_.use(linked.communicator, linked.position);
+    const bool blocks = lifecycle_.blocking(linked.communicator, linked.position);
+    if (!refusal && blocking.value_or(blocks) != blocks)
+      refusal = Refusal{"ncclInvalidArgument", "N80", "the group has blocking and nonblocking communicators"};
+    blocking = blocks;
     if (!refusal) continue;
     refuse(*refusal, call.thread, call.first_item + static_cast<std::uint32_t>(i));
     return true;

@@ -16,9 +16,9 @@ inline constexpr std::array<std::string_view, 14> kKernelKindNames{
     "skip-step",    "speculative-step", "validate-step", "other"};
 inline constexpr std::array<std::string_view, 7> kEndpointKindNames{
     "send", "recv", "all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter"};
-inline constexpr std::array<std::string_view, 14> kItemOpNames{
-    "launch",      "op",   "wait", "record", "wait-event", "sync-event", "sync-stream",
-    "sync-device", "free", "read", "decide", "mark",       "wait-slot",  "comm"};
+inline constexpr std::array<std::string_view, 15> kItemOpNames{
+    "launch", "op",   "wait",   "record", "wait-event", "sync-event", "sync-stream", "sync-device",
+    "free",   "read", "decide", "mark",   "wait-slot",  "comm",       "graph"};
 inline constexpr std::array<std::string_view, 7> kCommCallKindNames{"init",    "split", "shrink", "finalize",
                                                                     "destroy", "abort", "ready"};
 inline constexpr std::array<std::string_view, 7> kItemFlagNames{

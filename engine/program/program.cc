@@ -62,6 +62,11 @@ void hash_tables(Hasher& hasher, const Program& program) {
     hasher.u64(std::uint64_t{call.family} | std::uint64_t{call.parent} << 16);
     hasher.i64(call.peer);
   }
+  if (program.extras != ProgramExtras{}) {
+    hasher.u64(std::uint64_t{program.extras.mixed_streams} | std::uint64_t{program.extras.graphs} << 1 |
+               std::uint64_t{1} << 62);
+    hasher.i64(program.extras.legacy_stream);
+  }
   hasher.u64(program.variables.size());
   for (const HostVariable& variable : program.variables) hasher.u64(variable.slot);
 }
@@ -159,7 +164,7 @@ Rank endpoint_peer(const RankGrid& grid, const Endpoint& endpoint, Rank rank) {
 }
 
 bool is_plain(const Program& program) {
-  return program.comm_calls.empty() &&
+  return program.comm_calls.empty() && program.extras == ProgramExtras{} &&
          program.threads.size() == static_cast<std::size_t>(program.grid.world());
 }
 
@@ -216,6 +221,9 @@ std::string describe_item(const Program& program, Rank rank, Item item) {
       return fmt::format("{} of {} into {}", comm_call_kind_name(call.kind),
                          program.families[call.parent].name, made);
     }
+    case ItemOp::kGraph:
+      return item_ref(item) == 0 ? fmt::format("graph launch on {}", program.streams[item_aux(item)])
+                                 : std::string("end of the graph");
     case ItemOp::kMark:
       return fmt::format("mark {}", program.marks[item_ref(item)]);
   }

@@ -24,6 +24,9 @@
 //   kWaitSlot    slot class  -          the compute stream waits for the kept handle (kHandle on queue
 //                                       kSlotQueue) of the operation that last filled the slot
 //   kComm        comm call   -          creates or ends a communicator (CommCall)
+//   kGraph       0, 1        stream     begin (0) and end (1) of what a CUDA graph replays on a stream: it starts
+//                                       after what is before it there, orders itself by its own streams and
+//                                       events, and what is behind it waits for all of it
 //
 // Streams: 0 is the compute stream; the others are the rows of `streams`, one a communicator a rank is in
 // (PyTorch gives each communicator a stream of its own). Edges: kAfterCompute - the group starts after
@@ -80,8 +83,9 @@ enum class ItemOp : std::uint8_t {
   kMark,
   kWaitSlot,
   kComm,
+  kGraph,
 };
-constexpr int kItemOps = 14;
+constexpr int kItemOps = 15;
 constexpr int kSlotQueue = 255;  // handles that are found by slot (kWaitSlot) instead of by order (kWait)
 
 enum ItemFlag : std::uint8_t {
@@ -242,6 +246,16 @@ struct Thread {
   std::uint32_t end = 0;
 };
 
+// What most Programs do not use; each has to be declared. The checker takes Programs without (is_plain).
+struct ProgramExtras {
+  bool mixed_streams =
+      false;               // some group's operations are on several streams, which then wait for each other
+  bool graphs = false;     // kGraph
+  int legacy_stream = -1;  // the legacy default stream: its work waits for all streams, and they for it
+
+  bool operator==(const ProgramExtras&) const = default;
+};
+
 struct Program {
   std::string name;
   RankGrid grid;
@@ -256,6 +270,7 @@ struct Program {
   std::vector<CommCall> comm_calls;
   std::vector<HostVariable> variables;
   std::vector<std::string> streams{"compute"};
+  ProgramExtras extras;
   std::vector<std::string> events;
   std::vector<std::string> marks;
   std::vector<Item> items;
@@ -268,7 +283,7 @@ struct Program {
   }
 };
 
-// One host thread a rank and no calls on communicators: what the checker proves (sim/verify).
+// One host thread a rank, no calls on communicators and no extras: what the checker proves (sim/verify).
 bool is_plain(const Program& program);
 
 // Counts and sizes of a Program. An operation is a computation (F, B, I or W kernel), a send, a receive or a

@@ -95,7 +95,8 @@ class Parser {
       return {};
     }
     if (head == "placement") return placement();
-    if (head == "stream") return named(streams_, program_.streams);
+    if (head == "stream") return stream();
+    if (head == "extras") return extras();
     if (head == "event") return named(events_, program_.events);
     if (head == "mark") return named(marks_, program_.marks);
     if (head == "slot") return slot();
@@ -107,9 +108,30 @@ class Parser {
     if (head == "ranks") return ranks();
     return bad(
         fmt::format("'{}' begins no line of a program (name, grid, stages, microbatches, fragment, "
-                    "placement, stream, slot, "
+                    "placement, stream, extras, slot, "
                     "family, kernel, endpoint, communicator, variable, event, mark, ranks)",
                     head));
+  }
+
+  Status stream() {
+    PL_TRY(named(streams_, program_.streams));
+    const std::string_view word = cursor_.word();
+    if (word.empty()) return {};
+    if (word != "legacy") return bad(fmt::format("a stream has no '{}'", word));
+    if (program_.extras.legacy_stream >= 0) return bad("only one stream is the legacy default stream");
+    program_.extras.legacy_stream = static_cast<int>(program_.streams.size()) - 1;
+    return {};
+  }
+
+  Status extras() {
+    for (std::string_view word = cursor_.word(); !word.empty(); word = cursor_.word()) {
+      bool* extra = word == "mixed-streams" ? &program_.extras.mixed_streams
+                    : word == "graphs"      ? &program_.extras.graphs
+                                            : nullptr;
+      if (extra == nullptr) return bad(fmt::format("'{}' is none of mixed-streams, graphs", word));
+      *extra = true;
+    }
+    return {};
   }
 
   Status grid() {
@@ -371,6 +393,12 @@ class Parser {
       if (!row) return tl::unexpected(row.error());
       ref = *row;
     }
+    if (op == ItemOp::kGraph) {
+      const std::string_view which = cursor_.word();
+      if (which != "begin" && which != "end")
+        return bad("a graph reads 'graph begin stream=NAME' or 'graph end'");
+      ref = which == "end" ? 1 : 0;
+    }
     return item_rest(op, ref);
   }
 
@@ -397,6 +425,7 @@ class Parser {
       case ItemOp::kWait:
       case ItemOp::kSyncStream:
       case ItemOp::kSyncDevice:
+      case ItemOp::kGraph:
         return nullptr;
     }
     return nullptr;

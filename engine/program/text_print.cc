@@ -48,7 +48,13 @@ class Printer {
   }
 
   void tables() {
-    for (const std::string& stream : program_.streams) put(out_, "stream {}\n", stream);
+    const ProgramExtras& extras = program_.extras;
+    for (std::size_t s = 0; s < program_.streams.size(); ++s)
+      put(out_, "stream {}{}\n", program_.streams[s],
+          static_cast<int>(s) == extras.legacy_stream ? " legacy" : "");
+    if (extras.mixed_streams || extras.graphs) {
+      put(out_, "extras{}{}\n", extras.mixed_streams ? " mixed-streams" : "", extras.graphs ? " graphs" : "");
+    }
     for (const SlotClass& slot : program_.slots) {
       put(out_, "slot {} kind={} stage={} dtype={} bytes={}{}{}\n", slot.name,
           word(kSlotKindNames, slot.kind), slot.stage, dtype_name(slot.dtype), slot.bytes,
@@ -126,6 +132,8 @@ class Printer {
         return program_.marks[ref];
       case ItemOp::kComm:
         return program_.comm_calls[ref].name;
+      case ItemOp::kGraph:
+        return ref == 0 ? "begin" : "end";
       case ItemOp::kWait:
       case ItemOp::kSyncStream:
       case ItemOp::kSyncDevice:
@@ -141,7 +149,8 @@ class Printer {
     if (item_microbatch(item) != kNoMicrobatch) put(out_, " mb={}", item_microbatch(item));
     if (op == ItemOp::kLaunch || op == ItemOp::kOp) {
       put(out_, " stream={}", program_.streams[static_cast<std::size_t>(item_stream(item))]);
-    } else if (op == ItemOp::kRecord || op == ItemOp::kWaitEvent || op == ItemOp::kSyncStream) {
+    } else if (op == ItemOp::kRecord || op == ItemOp::kWaitEvent || op == ItemOp::kSyncStream ||
+               (op == ItemOp::kGraph && item_ref(item) == 0)) {
       put(out_, " stream={}", program_.streams[item_aux(item)]);
     }
     if (op == ItemOp::kOp && (item_flags(item) & kHandle) != 0) put(out_, " queue={}", item_queue(item));

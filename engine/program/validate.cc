@@ -47,6 +47,9 @@ class Validator {
     }
     if (program_.streams.empty() || program_.streams.size() > 256)
       return bad("1 to 256 streams, the first of them compute");
+    if (program_.extras.legacy_stream < -1 ||
+        program_.extras.legacy_stream >= static_cast<int>(program_.streams.size()))
+      return bad(fmt::format("legacy stream {} does not exist", program_.extras.legacy_stream));
     if (program_.stages < 1 || program_.stages > kMaxTableRows)
       return bad(fmt::format("stages = {}", program_.stages));
     if (program_.rank_of_stage.size() != static_cast<std::size_t>(program_.stages))
@@ -168,6 +171,8 @@ class Validator {
         return program_.marks.size();
       case ItemOp::kComm:
         return program_.comm_calls.size();
+      case ItemOp::kGraph:
+        return 2;
       case ItemOp::kSyncStream:
       case ItemOp::kSyncDevice:
         return 1;
@@ -183,6 +188,7 @@ class Validator {
       case ItemOp::kRecord:
       case ItemOp::kWaitEvent:
       case ItemOp::kSyncStream:
+      case ItemOp::kGraph:
         return static_cast<int>(item_aux(item));
       default:
         return 0;
@@ -215,10 +221,31 @@ class Validator {
     return {};
   }
 
+  // A graph holds nothing that its capture could not: the host does not wait inside.
+  Status graph(Rank rank, Item item, bool& open) const {
+    const ItemOp op = item_op(item);
+    if (op == ItemOp::kGraph) {
+      if (!program_.extras.graphs) return bad("a graph without the line 'extras graphs'");
+      if ((item_ref(item) == 0) == open)
+        return bad(
+            fmt::format("rank {} {} a graph", rank, open ? "begins a graph inside" : "ends what is not"));
+      if ((item_flags(item) & (kArmYes | kArmNo)) != 0) return bad("a graph begins or ends in an arm");
+      open = !open;
+      return {};
+    }
+    const bool waits = op == ItemOp::kSyncEvent || op == ItemOp::kSyncStream || op == ItemOp::kSyncDevice ||
+                       op == ItemOp::kRead || op == ItemOp::kDecide || op == ItemOp::kComm ||
+                       (item_flags(item) & kHostWaits) != 0;
+    if (open && waits) return bad(fmt::format("rank {} waits on the host inside a graph", rank));
+    return {};
+  }
+
   Status items(std::size_t thread) const {
     const Rank rank = program_.threads[thread].rank;
     bool chained = false;
     bool decided = false;
+    bool graph_open = false;
+    int stream = -1;  // of the open group
     for (const Item item : program_.thread_items(thread)) {
       const unsigned op = static_cast<unsigned>((item >> 20) & 0xFu);
       if (op >= static_cast<unsigned>(kItemOps))
@@ -243,11 +270,17 @@ class Validator {
       if (stream_of(item) >= static_cast<int>(program_.streams.size())) {
         return bad(fmt::format("rank {} uses stream {}, which does not exist", rank, stream_of(item)));
       }
+      if (chained && item_stream(item) != stream && !program_.extras.mixed_streams)
+        return bad(fmt::format(
+            "rank {} has a group on several streams without the line 'extras mixed-streams'", rank));
+      stream = stream_of(item);
+      PL_TRY(graph(rank, item, graph_open));
       PL_TRY(scopes(item));
       chained = (flags & kMore) != 0;
       decided = decided || item_op(item) == ItemOp::kDecide;
     }
     if (chained) return bad(fmt::format("rank {} ends inside a group", rank));
+    if (graph_open) return bad(fmt::format("rank {} ends inside a graph", rank));
     return {};
   }
 

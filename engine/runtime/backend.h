@@ -66,9 +66,15 @@ class Backend {
   // no host token. Backends without it refuse.
   virtual Result<Issued> comm(std::uint32_t thread, std::uint32_t item_index, Item item);
 
+  // Begin and end of what a CUDA graph replays on the stream (kGraph).
+  virtual Status graph(std::uint32_t thread, int stream, bool begin);
+
   virtual Poll poll(std::uint32_t thread, Token token) = 0;
 };
 
+inline Status Backend::graph(std::uint32_t /*thread*/, int /*stream*/, bool /*begin*/) {
+  return fail(ErrorCode::kUnsupported, "this backend does not replay graphs");
+}
 inline Result<Issued> Backend::comm(std::uint32_t /*thread*/, std::uint32_t /*item_index*/, Item /*item*/) {
   return fail(ErrorCode::kUnsupported, "this backend does not create or end communicators during a step");
 }

@@ -124,6 +124,8 @@ Status Interpreter::step_item() {
       if (issued->host != 0) waiting_.push_back(issued->host);
       return {};
     }
+    case ItemOp::kGraph:
+      return backend_->graph(thread_, stream, item_ref(item) == 0);
     case ItemOp::kMark:
     case ItemOp::kOp:
       return {};

@@ -74,6 +74,7 @@ void write(JsonWriter& out, const ScenarioOp& op) {
   } else if (p2p) {
     out.key("label").null();
   }
+  if (!op.stream.empty()) out.field("stream", op.stream);
   out.end_object();
 }
 
@@ -144,6 +145,7 @@ std::string print_scenario_json(const Scenario& scenario) {
     if (options.plan_restarts_rounds) out.field("plan_restarts_rounds", true);
     out.end_object();
   }
+  if (!scenario.legacy_stream.empty()) out.field("legacy_stream", scenario.legacy_stream);
   if (!scenario.expected.empty()) {
     out.key("verdict").begin_object();
     for (const auto& [mode, value] : scenario.expected) out.field(mode, value);

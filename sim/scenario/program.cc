@@ -82,6 +82,8 @@ class Translator {
   Result<unsigned> stream(const std::string& name) {
     const auto [at, fresh] = streams_.try_emplace(name, program_.streams.size());
     if (fresh) program_.streams.push_back(unused_name(name));
+    if (fresh && name == scenario_.legacy_stream)
+      program_.extras.legacy_stream = static_cast<int>(program_.streams.size()) - 1;
     if (program_.streams.size() > 256) return unsupported("has more streams than the 255 of a Program");
     return static_cast<unsigned>(at->second);
   }
@@ -131,6 +133,14 @@ class Translator {
       case HostOpKind::kSyncDevice:
         add(ItemOp::kSyncDevice, 0, 0, 0);
         return {};
+      case HostOpKind::kGraphBegin:
+        program_.extras.graphs = true;
+        add(ItemOp::kGraph, 0, 0, stream);
+        return {};
+      case HostOpKind::kGraphEnd:
+        program_.extras.graphs = true;
+        add(ItemOp::kGraph, 0, 1, 0);
+        return {};
       case HostOpKind::kCommInit:
       case HostOpKind::kCommSplit:
       case HostOpKind::kCommShrink:
@@ -168,7 +178,14 @@ class Translator {
     for (std::size_t i = 0; i < ops.size(); ++i) {
       const Result<unsigned> row = endpoint(ops[i]);
       if (!row) return tl::unexpected(row.error());
-      add(ItemOp::kOp, i + 1 < ops.size() ? unsigned{kMore} : 0U, *row, stream);
+      unsigned own = stream;
+      if (!ops[i].stream.empty()) {
+        const Result<unsigned> given = this->stream(ops[i].stream);
+        if (!given) return tl::unexpected(given.error());
+        own = *given;
+      }
+      program_.extras.mixed_streams = program_.extras.mixed_streams || own != stream;
+      add(ItemOp::kOp, i + 1 < ops.size() ? unsigned{kMore} : 0U, *row, own);
     }
     return {};
   }

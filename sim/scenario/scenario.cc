@@ -11,8 +11,9 @@ namespace {
 constexpr std::array<std::string_view, kScenarioOpKinds> kOpNames{
     "send", "recv", "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"};
 constexpr std::array<std::string_view, kHostOpKinds> kHostNames{
-    "group",     "launch",     "record",      "wait",          "sync_stream",  "sync_event", "sync_device",
-    "comm_init", "comm_split", "comm_shrink", "comm_finalize", "comm_destroy", "comm_abort", "comm_ready"};
+    "group",       "launch",     "record",      "wait",        "sync_stream",   "sync_event",
+    "sync_device", "comm_init",  "comm_split",  "comm_shrink", "comm_finalize", "comm_destroy",
+    "comm_abort",  "comm_ready", "graph_begin", "graph_end"};
 
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
@@ -25,7 +26,8 @@ std::string_view host_op_name(HostOpKind kind) { return kHostNames[static_cast<s
 
 bool Scenario::operator==(const Scenario& other) const {
   const auto all = [](const Scenario& s) {
-    return std::tie(s.id, s.source, s.category, s.note, s.communicators, s.threads, s.options, s.expected);
+    return std::tie(s.id, s.source, s.category, s.note, s.communicators, s.threads, s.options,
+                    s.legacy_stream, s.expected);
   };
   return all(*this) == all(other);
 }

@@ -45,6 +45,7 @@ struct ScenarioOp {
   Rank peer = -1;  // of send and recv; root of reduce and broadcast
   Bytes bytes = 0;
   std::optional<std::string> label;  // of send and recv: which data; none equals none
+  std::string stream;                // empty: the group's
 
   bool operator==(const ScenarioOp&) const = default;
 };
@@ -65,8 +66,10 @@ enum class HostOpKind : std::uint8_t {
   kCommDestroy,   // communicator
   kCommAbort,     // communicator
   kCommReady,     // communicator: the host polls until the last call on it is through
+  kGraphBegin,    // stream: what follows is replayed by a CUDA graph, launched there
+  kGraphEnd,
 };
-constexpr int kHostOpKinds = 14;
+constexpr int kHostOpKinds = 16;
 std::string_view host_op_name(HostOpKind kind);  // "sync_stream"
 constexpr bool creates(HostOpKind kind) {
   return kind >= HostOpKind::kCommInit && kind <= HostOpKind::kCommShrink;
@@ -110,6 +113,7 @@ struct Scenario {
   std::map<std::string, std::vector<Rank>> communicators;
   std::vector<ScenarioThread> threads;
   ScenarioOptions options;
+  std::string legacy_stream;                    // the name of the legacy default stream, if it is used
   std::map<std::string, std::string> expected;  // "verdict": mode name -> value, where the text has one
   int line = 0;                                 // where it begins; not compared
 

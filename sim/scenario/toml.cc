@@ -125,6 +125,7 @@ std::string print_scenario_toml(const Scenario& scenario) {
   put(out, "source", scenario.source);
   put(out, "class", scenario.category);
   put(out, "note", scenario.note);
+  put(out, "legacy_stream", scenario.legacy_stream);
   out += "\n[communicators]\n";
   for (const auto& [name, members] : scenario.communicators)
     out += fmt::format("{} = [{}]\n", toml_string(name), fmt::join(members, ", "));

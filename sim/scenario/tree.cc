@@ -50,12 +50,14 @@ class Reader {
   Result<Scenario> run(const Json& root) {
     const Path path;
     PL_TRY(keys(root, path,
-                {"id", "source", "class", "note", "communicators", "threads", "model_options", "verdict"}));
+                {"id", "source", "class", "note", "communicators", "threads", "model_options",
+                 "legacy_stream", "verdict"}));
     PL_TRY(text(root, path, "id", true, out_.id));
     if (out_.id.empty()) return bad(path, "an id is a text of at least one character");
     PL_TRY(text(root, path, "source", false, out_.source));
     PL_TRY(text(root, path, "class", false, out_.category));
     PL_TRY(text(root, path, "note", false, out_.note));
+    PL_TRY(text(root, path, "legacy_stream", false, out_.legacy_stream));
     PL_TRY(communicators(root, path));
     members_ = out_.communicators;
     PL_TRY(created(root, path));
@@ -247,6 +249,11 @@ class Reader {
         return name(value, path, "event", out.event);
       case HostOpKind::kSyncDevice:
         return keys(value, path, {"host"});
+      case HostOpKind::kGraphBegin:
+        PL_TRY(keys(value, path, {"host", "stream"}));
+        return name(value, path, "stream", out.stream);
+      case HostOpKind::kGraphEnd:
+        return keys(value, path, {"host"});
       case HostOpKind::kCommInit:
       case HostOpKind::kCommSplit:
       case HostOpKind::kCommShrink:
@@ -351,8 +358,25 @@ class Reader {
     if (!(*ops)->is_array() || (*ops)->empty())
       return bad(at, (*ops)->is_array() ? "is empty; a group holds at least one call"
                                         : fmt::format("is {}; a list of calls was expected", type_of(**ops)));
-    for (std::size_t i = 0; i < (*ops)->size(); ++i) {
-      PL_TRY(call((**ops)[i], {&at, {}, i}, rank, out.ops.emplace_back()));
+    return calls(**ops, at, rank, 0, out);
+  }
+
+  // A group inside a group is a part of it (N8).
+  Status calls(const Json& ops, const Path& path, Rank rank, int depth, HostOp& out) const {
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      const Path at{&path, {}, i};
+      const auto kind = ops[i].is_object() ? ops[i].find("op") : ops[i].end();
+      if (!ops[i].is_object() || kind == ops[i].end() || *kind != "group") {
+        PL_TRY(call(ops[i], at, rank, out.ops.emplace_back()));
+        continue;
+      }
+      PL_TRY(keys(ops[i], at, {"op", "ops"}));
+      const Result<const Json*> inner = member(ops[i], at, "ops");
+      if (!inner) return tl::unexpected(inner.error());
+      const Path below{&at, "ops"};
+      if (!(*inner)->is_array() || (*inner)->empty() || depth >= 4)
+        return bad(below, "a list of calls was expected, at most 4 groups deep");
+      PL_TRY(calls(**inner, below, rank, depth + 1, out));
     }
     return {};
   }
@@ -370,11 +394,12 @@ class Reader {
     out.kind = static_cast<ScenarioOpKind>(at - known.begin());
     const bool p2p = out.kind == ScenarioOpKind::kSend || out.kind == ScenarioOpKind::kRecv;
     const bool rooted = out.kind == ScenarioOpKind::kReduce || out.kind == ScenarioOpKind::kBroadcast;
-    std::vector<std::string> allowed{"op", "comm", "bytes"};
+    std::vector<std::string> allowed{"op", "comm", "bytes", "stream"};
     if (p2p) allowed.insert(allowed.end(), {"peer", "label"});
     if (rooted) allowed.emplace_back("root");
     PL_TRY(keys(value, path, allowed));
     PL_TRY(name(value, path, "comm", out.communicator));
+    PL_TRY(text(value, path, "stream", false, out.stream));
     const Result<const Json*> bytes = member(value, path, "bytes");
     if (!bytes) return tl::unexpected(bytes.error());
     PL_TRY(number(**bytes, {&path, "bytes"}, 0, kMostScenarioBytes, out.bytes));

@@ -58,7 +58,9 @@ class Sentence {
       PL_TRY(on_stream(out));
       PL_TRY(expect(":"));
       PL_TRY(calls(out));
-    } else if (head == "launch") {
+    } else if (head == "graph_end") {
+      out["host"] = head;
+    } else if (head == "launch" || head == "graph_begin") {
       out["host"] = head;
       PL_TRY(on_stream(out));
     } else if (head == "record" || head == "wait") {
@@ -154,6 +156,7 @@ class Sentence {
     while (true) {
       Json call;
       PL_TRY(this->call(call));
+      if (at_ < words_.size() && words_[at_].is("on")) PL_TRY(on_stream(call));
       out["ops"].push_back(std::move(call));
       if (at_ == words_.size()) return {};
       PL_TRY(expect(";"));
@@ -224,6 +227,7 @@ std::string call_text(const ScenarioOp& op) {
     out += fmt::format(" root {}", op.peer);
   out += ' ' + size_text(op.bytes);
   if (op.label) out += " as " + quoted_name(*op.label);
+  if (!op.stream.empty()) out += " on " + quoted_name(op.stream);
   return out;
 }
 
@@ -247,13 +251,17 @@ std::string words_of_host_op(const HostOp& op) {
   const std::string_view head = host_op_name(op.kind);
   switch (op.kind) {
     case HostOpKind::kGroup: {
-      if (op.ops.size() == 1) return call_text(op.ops.front()) + " on " + quoted_name(op.stream);
+      if (op.ops.size() == 1 && op.ops.front().stream.empty())
+        return call_text(op.ops.front()) + " on " + quoted_name(op.stream);
       std::string out = fmt::format("group on {}:", quoted_name(op.stream));
       for (std::size_t i = 0; i < op.ops.size(); ++i) out += (i == 0 ? " " : "; ") + call_text(op.ops[i]);
       return out;
     }
     case HostOpKind::kLaunch:
-      return fmt::format("launch on {}", quoted_name(op.stream));
+    case HostOpKind::kGraphBegin:
+      return fmt::format("{} on {}", head, quoted_name(op.stream));
+    case HostOpKind::kGraphEnd:
+      return std::string(head);
     case HostOpKind::kRecord:
     case HostOpKind::kWait:
       return fmt::format("{} {} on {}", head, quoted_name(op.event), quoted_name(op.stream));

@@ -209,7 +209,8 @@ Result<Verdict> check_program(const LinkedProgram& linked, const CheckOptions& o
   if (!is_plain(*linked.program)) {
     return fail(
         ErrorCode::kUnsupported,
-        "the proof takes one host thread a rank and no calls on communicators; examine this by simulation");
+        "the proof takes one host thread a rank, no calls on communicators and no extras; examine this by "
+        "simulation");
   }
   return verify::Check(linked, options).run();
 }

@@ -129,7 +129,8 @@ class Walk {
       case ItemOp::kDecide:
         return decide(item);
       case ItemOp::kMark:
-      case ItemOp::kComm:  // not in what the checker takes (is_plain)
+      case ItemOp::kComm:  // these two are not in what the checker takes (is_plain)
+      case ItemOp::kGraph:
         return;
     }
   }
