@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-
 namespace plumbline::sim {
 
 void Collectives::begin_step(const LinkedProgram& linked) {

@@ -210,6 +210,20 @@ std::vector<NcclRule> rules_of_calls() {
        {"0: group on S: all_reduce C 8; all_reduce D 8\n1: group on S: all_reduce D 8; all_reduce C 8",
         "rendezvous=OK rendezvous+strict=OK rendezvous+group_order_by_call=DEADLOCK"},
        "NCCL release notes 2.26"},
+      {"N18",
+       "A graph is launched as a whole",
+       S::kAlways,
+       "What a CUDA graph captured starts after what is before its launch on the launching stream, orders "
+       "itself as "
+       "it was captured, and what is behind the launch waits for all of it.",
+       "A send behind the launch waits for a receive inside it. Graphs have to be launched in one order on "
+       "all "
+       "ranks.",
+       "",
+       {"0: graph_begin on S\n0: recv C from 1 8 on A\n0: graph_end\n0: send D to 1 8 on S\n"
+        "1: recv D from 0 8 on S\n1: send C to 0 8 on S",
+        "rendezvous=DEADLOCK"},
+       "user guide, CUDA graphs"},
       {"N20",
        "Messages match first in, first out",
        S::kReported,
@@ -268,6 +282,14 @@ std::vector<NcclRule> rules_of_calls() {
        "",
        {"0: group on S: send C to 0 8; recv C from 0 8\n0: send C to 0 8 on S",
         "rendezvous=ERROR(ncclInvalidUsage)"},
+       "NCCL source"},
+      {"N27",
+       "A peer outside the communicator is an invalid argument",
+       S::kAlways,
+       "A peer or root is a rank of the communicator.",
+       "Here it is refused when the Program is linked or the scenario is read, with its place.",
+       "",
+       {},
        "NCCL source"},
       {"N28",
        "An empty message is a message",

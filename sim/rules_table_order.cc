@@ -196,6 +196,27 @@ std::vector<NcclRule> rules_of_order() {
        "",
        {},
        "NCCL source"},
+      {"N62",
+       "In place, or apart",
+       S::kAlways,
+       "A collective's buffers are the same memory - of a gather, each contribution at its member's place in "
+       "the "
+       "result; of a scatter, each result at its place in the contribution - or do not overlap.",
+       "A Program's collective works on one slot, in place; its parts lie in member order, so a partial "
+       "overlap cannot "
+       "be written down.",
+       "",
+       {},
+       "user guide, in-place operations"},
+      {"N64",
+       "A root's buffer is the root's",
+       S::kAlways,
+       "A broadcast reads the root's buffer alone and a reduction writes the root's alone.",
+       "A broadcast into a slot that holds nothing writes it; the others' slots are as they were after a "
+       "reduction.",
+       "",
+       {},
+       "user guide, collectives"},
       {"N66",
        "An all-reduce gives all ranks the same bits",
        S::kAlways,

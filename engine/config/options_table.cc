@@ -174,13 +174,15 @@ Rows sim_rows() {
           "sim", "mismatch", PL_FIELD(sim.mismatch), {"--mismatch"},
           "what becomes of ends that differ: report, and go on as if they matched; or emulate what NCCL "
           "does besides: bytes go on to the next receive, collectives hang"),
-      choice<Numerics>("sim", "numerics", PL_FIELD(sim.numerics), {"--numerics"},
-                       "how contributions are added: ordered by member, layout-independent; or as NCCL does, in a ring, "
-                       "a tree, or in NVSwitch (nvls)"),
+      choice<Numerics>(
+          "sim", "numerics", PL_FIELD(sim.numerics), {"--numerics"},
+          "how contributions are added: ordered by member, layout-independent; or as NCCL does, in a ring, "
+          "a tree, or in NVSwitch (nvls)"),
       row<IntegerText>("sim", "ring_channels", PL_FIELD(sim.ring_channels), {"--ring-channels"},
                        "channels of a communicator, for numerics ring and tree; at least 1"),
-      row<SizeText>("sim", "ring_chunk", PL_FIELD(sim.ring_chunk), {"--ring-chunk"},
-                    "what a member adds at a time in one channel, for numerics ring and tree; at least 8 bytes"),
+      row<SizeText>(
+          "sim", "ring_chunk", PL_FIELD(sim.ring_chunk), {"--ring-chunk"},
+          "what a member adds at a time in one channel, for numerics ring and tree; at least 8 bytes"),
   };
 }
 

@@ -60,7 +60,12 @@ enum class Connect : std::uint8_t { kWarm, kCold };
 enum class CollectiveConnect : std::uint8_t { kAuto, kWarm, kCold };
 enum class GroupOrder : std::uint8_t { kAuto, kSame, kCall };  // of the communicators of a group
 enum class Mismatch : std::uint8_t { kReport, kEmulate };
-enum class Numerics : std::uint8_t { kOrdered, kRing, kTree, kNvls };  // of reductions (engine/runtime/reduce_nccl.h)
+enum class Numerics : std::uint8_t {
+  kOrdered,
+  kRing,
+  kTree,
+  kNvls
+};  // of reductions (engine/runtime/reduce_nccl.h)
 // Releases in which the order or number of kernels changed.
 enum class NcclVersion : std::uint8_t { kNone, k2_18, k2_22, k2_26, k2_28_9, k2_29_2, k2_29_7, k2_30 };
 
@@ -231,7 +236,7 @@ struct SimConfig {
   bool lazy_modules = false;  // CUDA_MODULE_LOADING=LAZY, at its worst
   Mismatch mismatch = Mismatch::kReport;
   Numerics numerics = Numerics::kOrdered;
-  int ring_channels = 1;           // kRing, kTree: channels of a communicator
+  int ring_channels = 1;          // kRing, kTree: channels of a communicator
   Bytes ring_chunk = 128 * 1024;  // that a member adds at a time, in one channel
 };
 

@@ -228,7 +228,8 @@ class Validator {
       if (!program_.extras.graphs) return bad("a graph without the line 'extras graphs'");
       if ((item_ref(item) == 0) == open)
         return bad(
-            fmt::format("rank {} {} a graph", rank, open ? "begins a graph inside" : "ends what is not"));
+            fmt::format("rank {} {}", rank,
+                        open ? "begins a graph inside a graph" : "ends a graph that it did not begin"));
       if ((item_flags(item) & (kArmYes | kArmNo)) != 0) return bad("a graph begins or ends in an arm");
       open = !open;
       return {};

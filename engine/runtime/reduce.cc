@@ -21,7 +21,8 @@ void combine(std::span<const std::byte* const> sources, std::byte* out, std::siz
 }
 
 template <typename Element>
-void reduce_elements(ReduceOp op, std::span<const std::byte* const> sources, std::byte* out, std::size_t count) {
+void reduce_elements(ReduceOp op, std::span<const std::byte* const> sources, std::byte* out,
+                     std::size_t count) {
   using Wide = typename Element::Wide;
   const auto as_is = [](Wide total) { return total; };
   const auto add = [](Wide a, Wide b) { return detail::add(a, b); };

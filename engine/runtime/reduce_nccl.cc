@@ -121,15 +121,16 @@ class Loops {
 
 // The sum of a node's members, from the last of its chain up to the first.
 template <typename Element>
-typename Element::Wide node_sum(const InType<Element>& in, Sources sources, std::size_t first, std::size_t last,
-                                std::size_t index) {
+typename Element::Wide node_sum(const InType<Element>& in, Sources sources, std::size_t first,
+                                std::size_t last, std::size_t index) {
   auto total = in.enter(sources[last - 1], index);
   for (std::size_t m = last - 1; m-- > first;) total = in.combine(in.enter(sources[m], index), total);
   return total;
 }
 
 template <typename Element>
-void tree(const CollectiveNumerics& numerics, ReduceOp op, Sources sources, std::byte* out, std::size_t count) {
+void tree(const CollectiveNumerics& numerics, ReduceOp op, Sources sources, std::byte* out,
+          std::size_t count) {
   const InType<Element> in(op, sources.size());
   const auto per_node = static_cast<std::size_t>(std::max(1, numerics.ranks_per_node));
   const std::size_t nodes = (sources.size() + per_node - 1) / per_node;
@@ -204,8 +205,8 @@ void all_reduce_as(const CollectiveNumerics& numerics, DType dtype, ReduceOp op,
   });
 }
 
-void reduce_as(const CollectiveNumerics& numerics, DType dtype, ReduceOp op, std::size_t root, Sources sources,
-               std::byte* out, std::size_t count) {
+void reduce_as(const CollectiveNumerics& numerics, DType dtype, ReduceOp op, std::size_t root,
+               Sources sources, std::byte* out, std::size_t count) {
   PL_ASSERT(root < sources.size());
   if (numerics.kind == Numerics::kOrdered) return reduce_ordered(dtype, op, sources, out, count);
   detail::with_element(dtype, [&](auto element) {

@@ -87,7 +87,8 @@ TEST(ReduceNccl, N91ChannelsAndTheLastLoop) {
   EXPECT_EQ(firsts, (std::vector<std::size_t>{1, 1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 0}));
   // A buffer smaller than a loop is divided among all parts.
   std::set<std::size_t> seen;
-  for (std::size_t i = 0; i < 8; ++i) seen.insert(ring_order(numerics(Numerics::kRing, 1 << 20), i, 8, 4, 4)[0]);
+  for (std::size_t i = 0; i < 8; ++i)
+    seen.insert(ring_order(numerics(Numerics::kRing, 1 << 20), i, 8, 4, 4)[0]);
   EXPECT_EQ(seen.size(), 4U);
 }
 
@@ -140,8 +141,10 @@ TEST(ReduceNccl, N92OwnThenChildren) {
   // Four members of one node are a chain: x0 + (x1 + (x2 + x3)).
   CollectiveNumerics chain = tree;
   chain.ranks_per_node = 4;
-  EXPECT_EQ(all_reduced(chain, DType::kF32, ReduceOp::kSum, Floats{{1.0F}, {1.0F}, {1e8F}, {-1e8F}})[0], 2.0F);
-  EXPECT_EQ(all_reduced(chain, DType::kF32, ReduceOp::kSum, Floats{{-1e8F}, {1e8F}, {1.0F}, {1.0F}})[0], 0.0F);
+  EXPECT_EQ(all_reduced(chain, DType::kF32, ReduceOp::kSum, Floats{{1.0F}, {1.0F}, {1e8F}, {-1e8F}})[0],
+            2.0F);
+  EXPECT_EQ(all_reduced(chain, DType::kF32, ReduceOp::kSum, Floats{{-1e8F}, {1e8F}, {1.0F}, {1.0F}})[0],
+            0.0F);
 }
 
 TEST(ReduceNccl, N95AverageMultipliesFirst) {
@@ -154,7 +157,8 @@ TEST(ReduceNccl, N95AverageMultipliesFirst) {
     EXPECT_EQ(all_reduced(numerics(kind), DType::kI32, ReduceOp::kAvg, Ints{{3}, {4}})[0], 3);
     EXPECT_EQ(all_reduced(numerics(kind), DType::kI32, ReduceOp::kAvg, Ints{{-3}, {-4}})[0], -3);
     // A power of two scales exactly.
-    EXPECT_EQ(all_reduced(numerics(kind), DType::kF32, ReduceOp::kAvg, Floats{{0.1F}, {0.3F}})[0], 0.05F + 0.15F);
+    EXPECT_EQ(all_reduced(numerics(kind), DType::kF32, ReduceOp::kAvg, Floats{{0.1F}, {0.3F}})[0],
+              0.05F + 0.15F);
   }
   EXPECT_EQ(all_reduced(numerics(Numerics::kOrdered), DType::kF16, ReduceOp::kAvg, sevens)[0], h(7));
 }
@@ -187,11 +191,14 @@ TEST(ReduceNccl, N98ASumOverflowsWhereAnAverageDoesNot) {
 }
 
 TEST(ReduceNccl, N99ProductsInTheElementType) {
-  EXPECT_EQ(all_reduced(numerics(Numerics::kRing), DType::kBF16, ReduceOp::kProd, Halves{{b(3)}, {b(5)}, {b(7)}})[0],
+  EXPECT_EQ(all_reduced(numerics(Numerics::kRing), DType::kBF16, ReduceOp::kProd,
+                        Halves{{b(3)}, {b(5)}, {b(7)}})[0],
             b(105));
   using Longs = std::vector<std::vector<std::int64_t>>;
   using Bytes8 = std::vector<std::vector<std::uint8_t>>;
-  EXPECT_EQ(all_reduced(numerics(Numerics::kRing), DType::kI64, ReduceOp::kProd, Longs{{1LL << 40}, {1LL << 40}})[0], 0);
+  EXPECT_EQ(all_reduced(numerics(Numerics::kRing), DType::kI64, ReduceOp::kProd,
+                        Longs{{1LL << 40}, {1LL << 40}})[0],
+            0);
   EXPECT_EQ(all_reduced(numerics(Numerics::kTree), DType::kU8, ReduceOp::kProd, Bytes8{{20}, {20}})[0], 144);
 }
 

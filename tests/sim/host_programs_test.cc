@@ -1,0 +1,206 @@
+// What a host may write beyond one group after the other: nested groups, groups on several streams, graphs, the
+// legacy default stream, messages to oneself, calls that NCCL refuses.
+#include <algorithm>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "engine/program/text.h"
+#include "sim/scenario/examine.h"
+#include "tests/sim/scenario_lines.h"
+
+namespace plumbline::test {
+namespace {
+
+constexpr const char* kOk = "OK";
+constexpr const char* kDeadlock = "DEADLOCK";
+
+// A scenario is one line.
+Result<std::vector<Scenario>> parse_json(const std::string& threads) {
+  std::string text =
+      R"({"id": "x", "communicators": {"C": [0, 1], "D": [0, 1]}, "threads": [)" + threads + "]}";
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  return parse_scenarios(text, "x");
+}
+Scenario scenario_of_json(const std::string& threads) {
+  const auto scenarios = parse_json(threads);
+  EXPECT_TRUE(scenarios) << scenarios.error().text();
+  return scenarios ? scenarios->front() : Scenario{};
+}
+std::string value_of(const Scenario& scenario, std::string_view mode = "rendezvous") {
+  const auto verdict = examine_scenario(scenario, {model_named(mode).value()});
+  EXPECT_TRUE(verdict) << verdict.error().text();
+  return verdict ? reference_value(verdict->modes.front()) : std::string();
+}
+Scenario with_legacy(std::string_view lines) {
+  Scenario scenario = scenario_of_lines(lines);
+  scenario.legacy_stream = "L";
+  return scenario;
+}
+std::string code_of(std::string_view lines) {
+  for (const Finding& finding : examine_lines(lines).findings) {
+    if (finding.kind == FindingKind::kNcclError) return finding.code + " " + finding.rule;
+  }
+  return {};
+}
+
+TEST(HostPrograms, N8AGroupInsideAGroupIsPartOfIt) {
+  const std::string send = R"({"op": "send", "comm": "C", "peer": 1, "bytes": 8, "label": null})";
+  const std::string recv = R"({"op": "recv", "comm": "C", "peer": 1, "bytes": 8, "label": null})";
+  const std::string other =
+      R"(, {"rank": 1, "host_ops": [{"host": "group", "stream": "S", "ops": [
+        {"op": "recv", "comm": "C", "peer": 0, "bytes": 8, "label": null}]},
+        {"host": "group", "stream": "S", "ops": [
+        {"op": "send", "comm": "C", "peer": 0, "bytes": 8, "label": null}]}]})";
+  const auto of = [&](const std::string& ops) {
+    return scenario_of_json(R"({"rank": 0, "host_ops": [{"host": "group", "stream": "S", "ops": [)" + ops +
+                            "]}]}" + other);
+  };
+  // One group, however nested: the receive is there although the send does not complete before it.
+  const Scenario flat = of(recv + "," + send);
+  const Scenario nested =
+      of(R"({"op": "group", "ops": [)" + recv + R"(, {"op": "group", "ops": [)" + send + "]}]}");
+  EXPECT_EQ(nested.threads, flat.threads);
+  EXPECT_EQ(value_of(nested), kOk);
+  EXPECT_EQ(value_of(scenario_of_lines("0: recv C from 1 8 on S\n0: send C to 1 8 on S\n"
+                                       "1: recv C from 0 8 on S\n1: send C to 0 8 on S")),
+            kDeadlock);
+  std::string deep = send;
+  for (int i = 0; i < 6; ++i) deep = R"({"op": "group", "ops": [)" + deep + "]}";
+  const auto refused =
+      parse_json(R"({"rank": 0, "host_ops": [{"host": "group", "stream": "S", "ops": [)" + deep + "]}]}");
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().text(), testing::HasSubstr("deep"));
+}
+
+TEST(HostPrograms, N5AGroupJoinsItsStreams) {
+  // The send of D is on T, behind a group whose other half is on T.
+  EXPECT_EQ(value_of_lines("0: group on S: send C to 1 8 on S; recv C from 1 8 on T\n0: send D to 1 8 on T\n"
+                           "1: recv D from 0 8 on S\n1: group on S: recv C from 0 8; send C to 0 8"),
+            kDeadlock);
+  EXPECT_EQ(value_of_lines("0: group on S: send C to 1 8 on S; recv C from 1 8 on S\n0: send D to 1 8 on T\n"
+                           "1: recv D from 0 8 on S\n1: group on S: recv C from 0 8; send C to 0 8"),
+            kOk);
+  // And it waits for both: T is held by a receive whose sender waits for the group.
+  const Finding joined = deadlock_of(examine_lines(
+      "0: recv D from 1 8 on S\n0: group on S: send C to 1 8 on S; recv C from 1 8 on T\n"
+      "1: group on S: recv C from 0 8; send C to 0 8\n1: sync_stream S\n1: send D to 0 8 on T"));
+  EXPECT_THAT(rules_behind(joined), testing::Contains("N5"));
+}
+
+TEST(HostPrograms, N5SeveralCommunicatorsAndStreams) {
+  // Two communicators in one group: a kernel each, in one order on both ranks, and the streams join.
+  EXPECT_EQ(value_of_lines("0: group on S: all_reduce C 8 on S; all_reduce D 8 on T\n"
+                           "1: group on S: all_reduce D 8 on T; all_reduce C 8 on S"),
+            kOk);
+  EXPECT_EQ(value_of_lines("0: group on S: all_reduce C 8 on S; all_reduce D 8 on T\n"
+                           "1: group on S: all_reduce D 8 on T; all_reduce C 8 on S",
+                           "rendezvous+group_order_by_call"),
+            kDeadlock);
+}
+
+TEST(HostPrograms, N18AGraphIsLaunchedAsAWhole) {
+  // Inside, streams fork and join as they were captured; outside, everything behind the launch waits for all of it.
+  const std::string rank1 = "\n1: recv D from 0 8 on S\n1: send C to 0 8 on S";
+  EXPECT_EQ(value_of_lines(
+                "0: graph_begin on S\n0: recv C from 1 8 on A\n0: send D to 1 8 on B\n0: graph_end" + rank1),
+            kOk);
+  EXPECT_EQ(value_of_lines(
+                "0: graph_begin on S\n0: recv C from 1 8 on A\n0: graph_end\n0: send D to 1 8 on S" + rank1),
+            kDeadlock);
+  // Work on another stream, before the launch, does not hold it.
+  EXPECT_EQ(value_of_lines(
+                "0: recv C from 1 8 on A\n0: graph_begin on S\n0: send D to 1 8 on A\n0: graph_end" + rank1),
+            kOk);
+  EXPECT_EQ(value_of_lines("0: recv C from 1 8 on A\n0: send D to 1 8 on A" + rank1), kDeadlock);
+}
+
+TEST(HostPrograms, N37SendsOfAGraphAreRegistered) {
+  const std::string body = "0: send C to 1 8 on S\n0: recv C from 1 8 on S\n";
+  const std::string other = "1: send C to 0 8 on S\n1: recv C from 0 8 on S";
+  EXPECT_EQ(value_of_lines(body + other, "eager_2MiB"), kOk);
+  EXPECT_EQ(value_of_lines("0: graph_begin on S\n" + body + "0: graph_end\n" + other, "eager_2MiB"), kOk);
+  EXPECT_EQ(value_of_lines("0: graph_begin on S\n" + body + "0: graph_end\n1: graph_begin on S\n" + other +
+                               "\n1: graph_end",
+                           "eager_2MiB"),
+            kDeadlock);
+}
+
+TEST(HostPrograms, N53TheLegacyStreamWaitsForAll) {
+  const char* lines =
+      "0: recv C from 1 8 on S\n0: launch on L\n0: send D to 1 8 on T\n"
+      "1: recv D from 0 8 on T\n1: sync_stream T\n1: send C to 0 8 on S";
+  EXPECT_EQ(value_of(scenario_of_lines(lines)), kOk);
+  EXPECT_EQ(value_of(with_legacy(lines)), kDeadlock);
+  const auto verdict = examine_scenario(with_legacy(lines), {default_model()});
+  EXPECT_THAT(rules_behind(deadlock_of(verdict->modes.front())), testing::Contains("N53"));
+}
+
+TEST(HostPrograms, N25AMessageToOneself) {
+  EXPECT_EQ(value_of_lines("0: group on S: send C to 0 8; recv C from 0 8\n1: launch on S"), kOk);
+  EXPECT_EQ(code_of("0: send C to 0 8 on S\n1: launch on S"), "ncclInvalidUsage N25");
+  EXPECT_EQ(code_of("0: recv C from 0 8 on S\n1: launch on S"), "ncclInvalidUsage N25");
+  EXPECT_EQ(code_of("0: group on S: send C to 0 8; recv D from 0 8\n1: launch on S"), "ncclInvalidUsage N25");
+  // Nothing of a refused group is launched (N10): its peer waits for ever.
+  EXPECT_EQ(value_of_lines("0: group on S: send C to 0 8; send C to 1 8\n1: recv C from 0 8 on S"),
+            "DEADLOCK+ERROR(ncclInvalidUsage)");
+}
+
+TEST(HostPrograms, N61OneRankAloneTakesNoTurn) {
+  const std::string alone = "0: comm_init X 0\n";
+  // Strict: a collective of one rank is a copy; one of two would keep what is behind it from starting.
+  EXPECT_EQ(value_of_lines(alone + "0: recv C from 1 8 on S\n0: all_reduce X 8 on T\n0: sync_stream T\n"
+                                   "0: recv D from 1 8 on T\n1: send C to 0 8 on S\n1: send D to 0 8 on S",
+                           "rendezvous+strict"),
+            kOk);
+  EXPECT_EQ(value_of_lines("0: recv C from 1 8 on S\n0: all_reduce D 8 on T\n0: sync_stream T\n"
+                           "1: all_reduce D 8 on T\n1: sync_stream T\n1: send C to 0 8 on S",
+                           "rendezvous+strict"),
+            kDeadlock);
+}
+
+TEST(HostPrograms, N80BlockingAndNonblockingInOneGroup) {
+  EXPECT_EQ(
+      code_of(
+          "0: comm_init X 0 1 nonblocking\n0: comm_ready X\n0: group on S: all_reduce X 8; all_reduce C 8\n"
+          "1: comm_init X 0 1 nonblocking\n1: comm_ready X\n1: group on S: all_reduce X 8; all_reduce C 8"),
+      "ncclInvalidArgument N80");
+}
+
+TEST(HostPrograms, TextsReadBack) {
+  const char* lines =
+      "0: graph_begin on S\n0: group on S: send C to 1 8; recv C from 1 8 on T\n0: graph_end\n"
+      "0: launch on L\n1: group on S: recv C from 0 8 on T; send C to 0 8";
+  const Scenario scenario = with_legacy(lines);
+  EXPECT_EQ(*parse_scenario_toml(print_scenario_toml(scenario), "t"), scenario);
+  EXPECT_EQ(parse_scenarios(print_scenario_json(scenario), "j")->front(), scenario);
+  const auto program = scenario_program(scenario);
+  ASSERT_TRUE(program) << program.error().text();
+  EXPECT_FALSE(is_plain(*program));
+  const auto again = parse_program(print_program(*program), "p");
+  ASSERT_TRUE(again) << again.error().text();
+  EXPECT_EQ(again->extras, program->extras);
+  EXPECT_EQ(program_digest(*again), program_digest(*program));
+}
+
+TEST(HostPrograms, WhatAGraphCannotHoldIsRefused) {
+  const struct {
+    const char* lines;
+    const char* why;
+  } cases[] = {
+      {"0: graph_begin on S\n0: sync_device\n0: graph_end\n1: launch on S",
+       "waits on the host inside a graph"},
+      {"0: graph_begin on S\n0: graph_begin on T\n0: graph_end\n1: launch on S",
+       "begins a graph inside a graph"},
+      {"0: graph_end\n1: launch on S", "ends a graph that it did not begin"},
+      {"0: graph_begin on S\n1: launch on S", "ends inside a graph"},
+  };
+  for (const auto& c : cases) {
+    const auto verdict = examine_scenario(scenario_of_lines(c.lines), {default_model()});
+    ASSERT_FALSE(verdict) << c.lines;
+    EXPECT_THAT(verdict.error().text(), testing::HasSubstr(c.why));
+  }
+}
+
+}  // namespace
+}  // namespace plumbline::test
