@@ -40,7 +40,8 @@ Nanoseconds GlooBackend::now() const {
 
 Status GlooBackend::bind(const LinkedProgram& linked) {
   const Program& program = *linked.program;
-  if (program.threads.size() != static_cast<std::size_t>(program.grid.world()) || !program.comm_calls.empty()) {
+  if (program.threads.size() != static_cast<std::size_t>(program.grid.world()) ||
+      !program.comm_calls.empty()) {
     return fail(ErrorCode::kUnsupported,
                 "the gloo backend runs Programs of one host thread a rank, without calls on communicators");
   }

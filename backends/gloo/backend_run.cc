@@ -159,8 +159,8 @@ Status GlooBackend::transfer(Lane& lane, NodeId id, std::vector<Nanoseconds>& en
   if (!is_p2p(endpoint_of(operations.front()).kind)) {
     for (std::size_t i = 0; i < operations.size(); ++i) {
       const Endpoint& endpoint = endpoint_of(operations[i]);
-      const CollectiveCall call{endpoint.kind, endpoint.dtype,     endpoint.reduce,
-                                operations[i].peer_position, data[i], endpoint.bytes};
+      const CollectiveCall call{endpoint.kind, endpoint.dtype, endpoint.reduce, operations[i].peer_position,
+                                data[i],       endpoint.bytes};
       PL_TRY(run_collective(transport_, lane.membership, call));
       ends[i] = now() + options_.epoch;
     }

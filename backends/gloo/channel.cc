@@ -13,20 +13,27 @@ namespace {
 
 class GlooChannel final : public ControlChannel {
  public:
-  explicit GlooChannel(Transport& transport) : transport_(transport) {}
+  GlooChannel(Transport& transport, RankStatus* status) : transport_(transport), status_(status) {}
 
   int rank() const override { return transport_.rank(); }
   int size() const override { return transport_.size(); }
 
   // Sizes first, then what has them.
   Result<std::vector<std::string>> exchange(const std::string& message) override {
+    if (status_ != nullptr) status_->watch_exchange(true);
+    Result<std::vector<std::string>> all = exchange_all(message);
+    if (status_ != nullptr) status_->watch_exchange(false);
+    return all;
+  }
+
+ private:
+  Result<std::vector<std::string>> exchange_all(const std::string& message) {
     std::vector<std::int64_t> sizes(static_cast<std::size_t>(size()), 0);
     std::int64_t own_size = static_cast<std::int64_t>(message.size());
     sizes[static_cast<std::size_t>(rank())] = own_size;
-    PL_TRY(all_to_all(
-        reinterpret_cast<std::byte*>(&own_size), sizeof own_size, [&](std::size_t r) {
-          return std::pair(reinterpret_cast<std::byte*>(&sizes[r]), static_cast<Bytes>(sizeof own_size));
-        }));
+    PL_TRY(all_to_all(reinterpret_cast<std::byte*>(&own_size), sizeof own_size, [&](std::size_t r) {
+      return std::pair(reinterpret_cast<std::byte*>(&sizes[r]), static_cast<Bytes>(sizeof own_size));
+    }));
     std::vector<std::string> all(static_cast<std::size_t>(size()));
     for (std::size_t r = 0; r < all.size(); ++r) all[r].resize(static_cast<std::size_t>(sizes[r]));
     std::string own = message;
@@ -37,7 +44,6 @@ class GlooChannel final : public ControlChannel {
     return all;
   }
 
- private:
   template <typename Into>
   Status all_to_all(std::byte* own, Bytes bytes, Into into) {
     std::vector<Message> messages;
@@ -52,6 +58,7 @@ class GlooChannel final : public ControlChannel {
   }
 
   Transport& transport_;
+  RankStatus* status_;
   std::uint32_t count_ = 0;
 };
 
@@ -90,8 +97,8 @@ class GlooCollective final : public Collective {
 
 }  // namespace
 
-std::unique_ptr<ControlChannel> control_channel(Transport& transport) {
-  return std::make_unique<GlooChannel>(transport);
+std::unique_ptr<ControlChannel> control_channel(Transport& transport, RankStatus* status) {
+  return std::make_unique<GlooChannel>(transport, status);
 }
 
 std::shared_ptr<Collective> collective(Transport& transport, std::vector<Rank> members, int number) {

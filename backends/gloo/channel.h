@@ -5,14 +5,16 @@
 #include <memory>
 #include <vector>
 
+#include "backends/gloo/driver.h"
 #include "backends/gloo/transport.h"
 #include "engine/optim/collective.h"
 #include "engine/storage/control_channel.h"
 
 namespace plumbline::gloo {
 
-// `transport` outlives both. One channel a process: its tags are its own.
-std::unique_ptr<ControlChannel> control_channel(Transport& transport);
+// `transport` and `status` outlive it. One channel a process: its tags are its own. With a status, the watchdog
+// looks on during exchanges.
+std::unique_ptr<ControlChannel> control_channel(Transport& transport, RankStatus* status = nullptr);
 
 // The group of `members` (ascending ranks, the own one among them). Groups whose members meet in different
 // orders need different `number`s, below 8.

@@ -36,7 +36,8 @@ class Run {
         // Each member reduces one part of the elements, then all get all parts.
         const Bytes elements = call_.bytes / element_;
         const auto part = [&](std::size_t i) {
-          const Bytes at = elements * static_cast<Bytes>(i) / n, end = elements * static_cast<Bytes>(i + 1) / n;
+          const Bytes at = elements * static_cast<Bytes>(i) / n,
+                      end = elements * static_cast<Bytes>(i + 1) / n;
           return Part{at * element_, (end - at) * element_};
         };
         PL_TRY(scatter_reduce(part));

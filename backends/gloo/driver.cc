@@ -31,6 +31,11 @@ const LinkedProgram* RankStatus::program() const {
   return position_.in_step ? linked_ : nullptr;
 }
 
+bool RankStatus::watched() const {
+  const std::lock_guard lock(mutex_);
+  return position_.in_step || exchanging_.load();
+}
+
 class GlooDriver final : public StepDriver {
  public:
   GlooDriver(Transport& transport, RankStatus& status, Worker& worker, GlooOptions options,
@@ -39,6 +44,7 @@ class GlooDriver final : public StepDriver {
     set_program(linked);
     const std::lock_guard lock(status_.mutex_);
     status_.backend_ = &backend_;
+    status_.epoch_ = options.epoch;
   }
   ~GlooDriver() override {
     const std::lock_guard lock(status_.mutex_);

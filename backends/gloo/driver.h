@@ -20,9 +20,9 @@ class RankStatus {
   struct Position {
     int program = -1;  // number of the Program in the order of first use; -1: no step has begun
     int step = -1;
-    bool in_step = false;                    // false: between steps
-    std::uint32_t item = 0;                  // where the host stands; of a group, its first
-    bool blocked = false;                    // the host waits for something
+    bool in_step = false;                     // false: between steps
+    std::uint32_t item = 0;                   // where the host stands; of a group, its first
+    bool blocked = false;                     // the host waits for something
     std::uint32_t kernel_item = 0xFFFFFFFFu;  // of the kernel that runs; sim::kNoItem without one
     int arm = -1;
   };
@@ -32,12 +32,18 @@ class RankStatus {
   // The operations that this step's host has enqueued, and the Program they are of; null between steps.
   std::vector<Operation> operations() const;
   const LinkedProgram* program() const;
+  // Whether something is expected to move: in a step, or while ranks exchange what they know of one.
+  bool watched() const;
+  void watch_exchange(bool on) { exchanging_.store(on); }
+  Nanoseconds epoch() const { return epoch_.load(); }
 
  private:
   friend class GlooDriver;
   mutable std::mutex mutex_;
   Position position_;
   std::atomic<std::uint64_t> moves_{0};
+  std::atomic<bool> exchanging_{false};
+  std::atomic<Nanoseconds> epoch_{0};
   const GlooBackend* backend_ = nullptr;
   const LinkedProgram* linked_ = nullptr;
 };

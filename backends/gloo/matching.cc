@@ -27,19 +27,21 @@ Status check_sizes(const verify::CheckWorld& world, Arm arm) {
       (port.kind == EndpointKind::kSend ? side.sends : side.receives).push_back(item);
     }
   }
-  const auto bytes = [&](std::uint32_t item) { return program.endpoints[item_ref(program.items[item])].bytes; };
+  const auto bytes = [&](std::uint32_t item) {
+    return program.endpoints[item_ref(program.items[item])].bytes;
+  };
   for (std::size_t l = 0; l < sides.size(); ++l) {
     const Side& side = sides[l];
     for (std::size_t k = 0; k < std::min(side.sends.size(), side.receives.size()); ++k) {
       if (bytes(side.sends[k]) == bytes(side.receives[k])) continue;
       const verify::Link& link = world.links[l];
-      return fail(ErrorCode::kState,
-                  fmt::format("message {} from rank {} to rank {}: {} sends {} bytes, {} expects {} - ends of "
-                              "different size are not sent; `plumbline check` names all of them",
-                              k + 1, link.source, link.destination,
-                              world.operation(link.source, side.sends[k]).text, bytes(side.sends[k]),
-                              world.operation(link.destination, side.receives[k]).text,
-                              bytes(side.receives[k])));
+      return fail(
+          ErrorCode::kState,
+          fmt::format("message {} from rank {} to rank {}: {} sends {} bytes, {} expects {} - ends of "
+                      "different size are not sent; `plumbline check` names all of them",
+                      k + 1, link.source, link.destination, world.operation(link.source, side.sends[k]).text,
+                      bytes(side.sends[k]), world.operation(link.destination, side.receives[k]).text,
+                      bytes(side.receives[k])));
     }
   }
   return {};

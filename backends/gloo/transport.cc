@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <exception>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +25,7 @@ namespace {
 
 using Group = ::c10d::ProcessGroupGloo;
 constexpr std::chrono::hours kNever(24 * 30);
+constexpr std::chrono::seconds kGiveWay(2);
 
 // LibTorch's messages carry a stack trace behind the first line.
 std::string first_line(const std::exception& error) {
@@ -40,7 +43,9 @@ class GlooTransport final : public Transport {
  public:
   GlooTransport(c10::intrusive_ptr<::c10d::Store> store, Rank rank, int world,
                 c10::intrusive_ptr<Group::Options> options)
-      : rank_(rank), size_(world), group_(c10::make_intrusive<Group>(store, rank, world, std::move(options))) {}
+      : rank_(rank),
+        size_(world),
+        group_(c10::make_intrusive<Group>(store, rank, world, std::move(options))) {}
 
   Rank rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -71,6 +76,8 @@ class GlooTransport final : public Transport {
         message->end = steady_now();
       }
     } catch (const std::exception& error) {
+      // Who ended first has the error to show; whoever started the ranks ends this one before it says anything.
+      std::this_thread::sleep_for(kGiveWay);
       return fail(ErrorCode::kState,
                   fmt::format("rank {}: {} rank {} broke off ({}) - that rank has ended or cannot be reached",
                               rank_, at != nullptr && at->send ? "the send to" : "the receive from",
@@ -90,8 +97,8 @@ class GlooTransport final : public Transport {
       receive = std::find_if(receive, messages.end(), [&](Message& message) { return own(message, false); });
       if (receive == messages.end() || receive->bytes != send->bytes)
         return fail(ErrorCode::kState,
-                    fmt::format("rank {} sends itself {} bytes that no receive of the same group takes", rank_,
-                                send->bytes));
+                    fmt::format("rank {} sends itself {} bytes that no receive of the same group takes",
+                                rank_, send->bytes));
       if (send->bytes > 0) std::memcpy(receive->data, send->data, static_cast<std::size_t>(send->bytes));
       send->end = receive->end = steady_now();
       ++receive;
@@ -141,16 +148,15 @@ Result<std::unique_ptr<Transport>> connect(const StoreAddress& address, const st
     ::c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(address.port);
     options.waitWorkers = false;
-    options.timeout = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000.0));
+    options.timeout = std::chrono::seconds(static_cast<std::int64_t>(std::ceil(std::max(seconds, 1.0))));
     auto tcp = c10::make_intrusive<::c10d::TCPStore>(address.host, options);
     auto store = c10::make_intrusive<::c10d::PrefixStore>(prefix, tcp);
     PL_TRY(gather_ranks(*store, rank, world, seconds));
     tcp->setTimeout(kNever);
     auto gloo_options = Group::Options::create(kNever);
-    gloo_options->devices.push_back(
-        !interface_host.empty() ? Group::createDeviceForHostname(interface_host)
-        : is_loopback(address.host) ? Group::createDeviceForHostname("127.0.0.1")
-                                    : Group::createDefaultDevice());
+    gloo_options->devices.push_back(!interface_host.empty() ? Group::createDeviceForHostname(interface_host)
+                                    : is_loopback(address.host) ? Group::createDeviceForHostname("127.0.0.1")
+                                                                : Group::createDefaultDevice());
     return std::unique_ptr<Transport>(
         std::make_unique<GlooTransport>(std::move(store), rank, world, std::move(gloo_options)));
   } catch (const std::exception& error) {
