@@ -69,7 +69,13 @@ Result<StallReport> explain_stall(const RunConfig& config, const RunPlan& plan,
   for (Rank rank = 0; rank < config.grid.world(); ++rank)
     report.lines.push_back(place(rank, all[static_cast<std::size_t>(rank)]));
   report.verdict.program = plan.main().name;
-  if (program.empty()) return report;  // all are between steps
+  if (program.empty()) {  // all who answered are between steps
+    for (Rank rank = 0; rank < config.grid.world(); ++rank) {
+      if (!all[static_cast<std::size_t>(rank)])
+        report.stall.late.push_back({rank, -1, -1, "an unknown place: it did not answer"});
+    }
+    return report;
+  }
   report.step = step;
   const std::vector<const Program*> programs = plan.programs();
   const auto found = std::find_if(programs.begin(), programs.end(), [&](const Program* candidate) {

@@ -77,7 +77,8 @@ void hint_finding(const Finding& finding) {
 int run_session(const ValidConfig& valid, const std::string& line, const RunOptions& options,
                 const RankSession* rank) {
   const bool speaks = rank == nullptr || rank->speaks;
-  RunTable table(valid.config, options.log_interval, options.quiet || !speaks);
+  RunTable table(valid.config, options.log_interval, options.quiet || !speaks,
+                 rank == nullptr ? "virtual time" : "time");
   std::unique_ptr<RecordWriter> writer;
   Trainer::Options training;
   if (rank != nullptr) {

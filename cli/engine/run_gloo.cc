@@ -131,7 +131,7 @@ int be_rank(const ValidConfig& valid, const std::string& line, const RunOptions&
 }
 
 // Puts the ranks' records together. Those of other machines may not be in sight; that is said.
-int merge(const RunOptions& options, int world, bool whole) {
+int merge(const RunOptions& options, int world, bool whole, const std::string& verdict) {
   std::vector<RunRecord> parts;
   for (Rank rank = 0; rank < world; ++rank) {
     const std::string path = record_of(options, rank);
@@ -146,8 +146,9 @@ int merge(const RunOptions& options, int world, bool whole) {
     if (!part) return report(part.error());
     parts.push_back(std::move(*part));
   }
-  const Result<RunRecord> merged = merge_records(parts);
+  Result<RunRecord> merged = merge_records(parts);
   if (!merged) return report(merged.error());
+  if (!verdict.empty()) merged->verdict_json = verdict;
   const Status written = write_file(options.out, serialize_record(*merged));
   if (!written) return report(written.error());
   if (whole) {
@@ -160,7 +161,8 @@ int merge(const RunOptions& options, int world, bool whole) {
 }
 
 // A run that was given up: where each rank stands, and the circle they wait in, if they do.
-int explain(const RunConfig& config, const RunOptions& options, const gloo::RunEnd& end) {
+int explain(const RunConfig& config, const RunOptions& options, const gloo::RunEnd& end,
+            std::string& verdict) {
   const Result<RunPlan> plan = plan_of(config);
   if (!plan) return report(plan.error());
   const Result<gloo::StallReport> stall = gloo::explain_stall(config, *plan, end.positions);
@@ -170,37 +172,39 @@ int explain(const RunConfig& config, const RunOptions& options, const gloo::RunE
   for (const std::string& line : stall->lines) hint("  " + line);
   if (stall->stall.deadlock) {
     hint_finding(*stall->stall.deadlock);
-    const Status written = write_file(folder_of(options) + "/deadlock.json", verdict_json(stall->verdict));
+    verdict = verdict_json(stall->verdict);
+    const Status written = write_file(folder_of(options) + "/deadlock.json", verdict);
     if (!written) (void)report(written.error());
     hint(fmt::format(
         "all waits are in {0}/deadlock.json, what each rank had enqueued in {0}/flight-recorder-*.json",
         folder_of(options)));
     return kExitDeadlock;
   }
-  for (const OperationRef& late : stall->stall.late)
-    hint(fmt::format("not deadlocked: rank {} is late, at {}", late.rank, late.text));
   if (end.stopped->find("SIGTERM") != std::string::npos) return 128 + 15;
   if (end.stopped->find("SIGINT") != std::string::npos) return 128 + 2;
+  for (const OperationRef& late : stall->stall.late)
+    hint(fmt::format("not deadlocked: rank {} is late, at {}", late.rank, late.text));
   return kExitTimeout;
 }
 
 int conclude(const RunConfig& config, const RunOptions& options, int world, const gloo::RunEnd& end,
              bool merges) {
   int code = kExitHolds;
+  std::string verdict;  // of a deadlock
   if (const gloo::RankEnd* culprit = end.culprit(); culprit != nullptr) {
     code = culprit->signal != 0 ? 128 + culprit->signal : culprit->code;
     if (culprit->signal != 0)
       hint(fmt::format("error: rank {} was ended by signal {} ({}); the others were stopped", culprit->rank,
                        culprit->signal, ::strsignal(culprit->signal)));
-    else if (code != kExitMismatch && code != kExitFailed)
+    else if (code != kExitMismatch && code != kExitFailed && code != kExitUsage)
       hint(fmt::format("rank {} ended first, with exit code {}", culprit->rank, code));
   } else if (end.stopped) {
-    code = explain(config, options, end);
+    code = explain(config, options, end, verdict);
   }
   if (!merges) return code;
   std::error_code ignored;
   if (!fs::exists(record_of(options, 0), ignored)) return code;
-  const int merged = merge(options, world, code == kExitHolds);
+  const int merged = merge(options, world, code == kExitHolds, verdict);
   return code != kExitHolds ? code : merged;
 }
 
@@ -223,8 +227,9 @@ int run_over_gloo(const ValidConfig& valid, const std::string& line, const RunOp
     for (Rank rank = 0; rank < world; ++rank) supervisor.ranks.push_back(rank);
     supervisor.store = {"127.0.0.1", options.port.value_or(0)};
   } else {
-    const Result<std::optional<LaunchPlace>> place = launch_place(
-        {options.rank, options.world, options.local_rank, options.port, options.host}, process_environment());
+    const Result<std::optional<LaunchPlace>> place =
+        launch_place({options.rank, options.world, options.local_rank, options.port, options.host},
+                     launcher_environment());
     if (!place) return report(place.error());
     if (!*place)
       return report(

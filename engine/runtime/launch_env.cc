@@ -185,6 +185,19 @@ std::string_view launcher_name(Launcher launcher) {
   return "";
 }
 
+Environment launcher_environment() {
+  Environment environment;
+  std::vector<const char*> names{
+      "MASTER_ADDR",          "MASTER_PORT",         "TORCHELASTIC_USE_AGENT_STORE",
+      "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_JOB_ID",
+      "SLURM_JOB_NODELIST"};
+  for (const Names& of : kNames) names.insert(names.end(), {of.rank, of.world, of.local, of.local_world});
+  for (const char* name : names) {
+    if (const char* value = std::getenv(name); value != nullptr) environment.emplace(name, value);
+  }
+  return environment;
+}
+
 Result<std::optional<LaunchPlace>> launch_place(const LaunchFlags& flags, const Environment& environment) {
   return Detector(flags, environment).run();
 }

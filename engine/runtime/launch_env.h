@@ -32,6 +32,9 @@ struct LaunchFlags {
   std::optional<std::string> host;
 };
 
+// The launchers' variables of this process.
+Environment launcher_environment();
+
 // Absent: started by itself, without any launcher. Empty variables count as unset.
 Result<std::optional<LaunchPlace>> launch_place(const LaunchFlags& flags, const Environment& environment);
 
