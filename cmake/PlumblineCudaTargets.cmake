@@ -20,6 +20,7 @@ if(sources)
 endif()
 
 if(TARGET test_cuda)
+  target_link_libraries(test_cuda PRIVATE plumbline_props)
   if(TARGET plumbline_doubles)
     add_dependencies(test_cuda plumbline_doubles)
     target_compile_definitions(test_cuda PRIVATE "PLUMBLINE_DOUBLES=\"$<TARGET_FILE:plumbline_doubles>\"")

@@ -26,8 +26,7 @@ Interpreter::Interpreter(Backend& backend, const LinkedProgram& linked, std::uin
   if (events == nullptr) own_events_.assign(program.events.size(), 0);
 }
 
-Advance Interpreter::run(bool one) {
-  bool started = false;
+Advance Interpreter::run(bool one, bool started) {
   const std::uint32_t end = linked_->program->threads[thread_].end;
   while (true) {
     Status status = failed_ ? Status(fail(ErrorCode::kState, "the thread has failed before")) : Status();
