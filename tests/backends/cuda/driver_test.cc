@@ -129,6 +129,7 @@ RC_GTEST_PROP(CudaDriver, ExecutesRandomConfigurationsAsTheSimulatorDoes, ()) {
   RC_PRE(program.has_value());
   const LinkedProgram linked = link_program(*program).value();
   const Outcome sim = simulated(linked, config, 1);
+  RC_PRE(!sim.refused);
   const Outcome cuda = driven(linked, config, 1);
   RC_ASSERT(sim.steps.front().completed == cuda.steps.front().completed);
   if (!sim.steps.front().completed) {
@@ -148,6 +149,7 @@ RC_GTEST_PROP(CudaDriver, JudgesRandomProgramsAsTheSimulatorDoes, ()) {
   if (*rc::gen::arbitrary<bool>()) config.sim.connect = Connect::kCold;
   const LinkedProgram linked = link_program(program).value();
   const Outcome sim = simulated(linked, config, 1);
+  RC_PRE(!sim.refused);
   const Outcome cuda = driven(linked, config, 1);
   RC_ASSERT(sim.steps.size() == cuda.steps.size());
   RC_TAG(sim.steps.front().completed);
@@ -211,6 +213,7 @@ RC_GTEST_PROP(CudaLoopback, JudgesRandomProgramsAsTheSimulatorDoes, ()) {
   const RunConfig config;
   const LinkedProgram linked = link_program(program).value();
   const Outcome sim = simulated(linked, config, 1);
+  RC_PRE(!sim.refused);
   const Outcome cuda = looped(linked, config, 1);
   RC_PRE(!cuda.refused);  // ends of different size, which it refuses when the second one is enqueued
   RC_TAG(sim.steps.front().completed);
