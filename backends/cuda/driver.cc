@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "engine/runtime/interpreter.h"
-#include "sim/stuck.h"
+#include "sim/positions.h"
 
 namespace plumbline::cuda {
 namespace {
@@ -132,19 +132,31 @@ Result<SimStep> CudaDriver::run_step(int step, RunRecord& record) {
   return outcome;
 }
 
+// Ranks of other processes have not told where they stand.
 Result<Finding> CudaDriver::explain(const Hosts& hosts) const {
-  if (hosts.threads.size() != linked_->program->threads.size()) {
-    return fail(ErrorCode::kTimeout,
-                "nothing has moved for the timeout; the other ranks are in other processes, "
-                "whose positions are not known here");
-  }
   std::vector<HostPosition> positions(linked_->program->threads.size());
+  double taken = 0.0;
   for (std::size_t i = 0; i < hosts.threads.size(); ++i) {
     const Advance& last = hosts.last[i];
-    positions[hosts.threads[i]] = {last.state == AdvanceState::kFinished, last.item_index,
-                                   hosts.interpreters[i].arm()};
+    HostPosition& position = positions[hosts.threads[i]];
+    position.state = last.state == AdvanceState::kFinished ? HostPosition::State::kFinished
+                                                           : HostPosition::State::kBlocked;
+    position.item = last.item_index;
+    if (hosts.interpreters[i].arm() == 1) taken = 1.0;
   }
-  return stuck_finding(*linked_, options_.model, positions);
+  Result<Stall> stall = explain_positions(*linked_, options_.model, positions, taken);
+  if (!stall) return tl::unexpected(stall.error());
+  if (stall->deadlock) return std::move(*stall->deadlock);
+  Finding finding;
+  finding.kind = FindingKind::kDeadlock;
+  finding.cause = "late";
+  finding.operations = std::move(stall->late);
+  finding.why = fmt::format(
+      "Nothing has moved for {}, and by NCCL's rules nothing holds {}.", format_duration(options_.timeout),
+      finding.operations.empty()
+          ? std::string("anybody")
+          : fmt::format("rank {} at {}", finding.operations.front().rank, finding.operations.front().text));
+  return finding;
 }
 
 // Ends everything that is enqueued. An aborted transport lets streams run dry; one that does not is a device in

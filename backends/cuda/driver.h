@@ -1,7 +1,7 @@
 // The loop that executes one step on a CudaBackend: hosts go on in turn until all wait, then it waits for the device.
 // Nothing else blocks. When nothing has completed and no host has moved for the timeout, the run stands still: the
-// hosts' positions become a wait-for graph by the simulator's rules (sim/stuck.h), the transport is aborted, streams
-// drain, and the step ends as not completed, with the finding.
+// hosts' positions become a wait-for graph by the simulator's rules (sim/positions.h), the transport is aborted,
+// streams drain, and the step ends as not completed, with the finding.
 #pragma once
 
 #include <memory>

@@ -26,7 +26,8 @@ Interpreter::Interpreter(Backend& backend, const LinkedProgram& linked, std::uin
   if (events == nullptr) own_events_.assign(program.events.size(), 0);
 }
 
-Advance Interpreter::run(bool one, bool started) {
+Advance Interpreter::run(bool one) {
+  bool started = false;
   const std::uint32_t end = linked_->program->threads[thread_].end;
   while (true) {
     Status status = failed_ ? Status(fail(ErrorCode::kState, "the thread has failed before")) : Status();

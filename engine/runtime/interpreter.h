@@ -41,8 +41,6 @@ class Interpreter {
   Advance advance() { return run(false); }
   // The same, but starts at most one item.
   Advance step() { return run(true); }
-  // The same, but starts none: kReady once the item that the host is inside is over.
-  Advance finish_item() { return run(true, true); }
   // The arm taken at each Decide so far: 1 yes, 0 no.
   const std::vector<std::uint8_t>& decisions() const { return decisions_; }
   // The arm in force: 1 yes, 0 no, -1 before the first decision.
@@ -52,7 +50,7 @@ class Interpreter {
   // What is still to do at the current item once the host token is done.
   enum class Then : std::uint8_t { kNothing, kGroupEdges, kFetchValue };
 
-  Advance run(bool one, bool started = false);
+  Advance run(bool one);
   Status step_item();
   Status issue_group();
   Status group_edges();
