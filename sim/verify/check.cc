@@ -17,6 +17,7 @@
 #include "sim/verify/host_pass.h"
 #include "sim/verify/matching.h"
 #include "sim/verify/progress.h"
+#include "sim/verify/reduced.h"
 #include "sim/verify/timing.h"
 #include "sim/verify/witness.h"
 #include "sim/verify/world.h"
@@ -42,12 +43,18 @@ void merge(std::vector<Finding>& into, std::vector<Finding> more) {
 
 class Check {
  public:
-  Check(const LinkedProgram& linked, const CheckOptions& options)
-      : linked_(linked), program_(*linked.program), options_(options), world_(make_world(linked)) {}
+  // `reduced`: null, or what the Program stands for.
+  Check(const LinkedProgram& linked, const CheckOptions& options, Reduced* reduced = nullptr)
+      : linked_(linked),
+        program_(*linked.program),
+        options_(options),
+        reduced_(reduced),
+        world_(make_world(linked)) {}
 
   Result<Verdict> run() {
     verdict_.program = program_.name;
-    if (options_.makespan) set_durations(world_, options_.time);
+    if (options_.makespan)
+      set_durations(world_, options_.time, reduced_ == nullptr ? nullptr : &reduced_->members);
     hosts();
     merge(verdict_.findings, check_coverage(world_, facts_of_));
     merge(verdict_.findings, check_agreement(world_, facts_of_));
@@ -79,6 +86,7 @@ class Check {
       verdict_.memory.push_back(facts.memory);
       trace.i64(program_.threads[t].rank);
       trace.u64(facts.hash);
+      if (reduced_ != nullptr) reduced_->hashes.push_back(facts.hash);
     }
     verdict_.trace_hash = trace.digest();
     for (RangeFacts& facts : facts_) {
@@ -183,6 +191,8 @@ class Check {
 
   // Where a host connects before its device has come as far, one cursor a rank does not tell when.
   Status certification_makespan(Arm arm) {
+    if (reduced_ != nullptr)
+      return fail(ErrorCode::kUnsupported, "the simulator has no members that are not there");
     const Result<SimStep> step = simulated(certification_model(), arm);
     if (!step) return tl::unexpected(step.error());
     certification_.makespan = step->end - step->begin;
@@ -192,6 +202,7 @@ class Check {
   const LinkedProgram& linked_;
   const Program& program_;
   const CheckOptions& options_;
+  Reduced* reduced_;
   CheckWorld world_;
   std::vector<RangeFacts> facts_;
   std::vector<const RangeFacts*> facts_of_;
@@ -203,6 +214,11 @@ class Check {
 };
 
 }  // namespace
+
+Result<Verdict> check_reduced(const LinkedProgram& linked, const CheckOptions& options, Reduced& reduced) {
+  return Check(linked, options, &reduced).run();
+}
+
 }  // namespace verify
 
 Result<Verdict> check_program(const LinkedProgram& linked, const CheckOptions& options) {

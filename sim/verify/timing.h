@@ -24,8 +24,9 @@ inline void raise(Lanes& value, const Lanes& to) {
   for (std::size_t i = 0; i < kLanes; ++i) value[i] = std::max(value[i], to[i]);
 }
 
-// Fills Port::duration.
-void set_durations(CheckWorld& world, const TimeModel& model);
+// Fills Port::duration. `members`: by communicator, as many as a collective is over, where the Program stands for a
+// larger one (quotient.h).
+void set_durations(CheckWorld& world, const TimeModel& model, const std::vector<int>* members = nullptr);
 
 class Timing {
  public:
