@@ -339,7 +339,7 @@ void OrderedPass::make_kernel(unsigned number, Row& row) {
   const Kernel& kernel = program_.kernels[number];
   row = {};
   row.mark = mark_;
-  row.counts = tables_.kernels[number].counts;
+  row.counts = tables_.computes[number] != 0;
   for (const std::uint16_t slot : kernel.reads) {
     const std::uint64_t bit = lane(slot, row.possible);
     Change& change_of = scope(slot, row);
