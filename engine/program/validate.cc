@@ -54,6 +54,11 @@ class Validator {
       return bad(fmt::format("stages = {}", program_.stages));
     if (program_.rank_of_stage.size() != static_cast<std::size_t>(program_.stages))
       return bad("placement does not cover all stages");
+    for (std::size_t stage = 0; stage < program_.rank_of_stage.size(); ++stage) {
+      if (program_.rank_of_stage[stage] < program_.grid.pp()) continue;
+      return bad(fmt::format("stage {} is placed at pipeline coordinate {}, pp is {}", stage,
+                             program_.rank_of_stage[stage], program_.grid.pp()));
+    }
     for (const SlotClass& slot : program_.slots) {
       if (slot.bytes < 0) return bad("slot " + slot.name + " has a negative size");
       if (slot.persistent && slot.per_microbatch)

@@ -32,6 +32,7 @@ class Quotient {
     const Program one = reduced();
     const Result<LinkedProgram> linked = link_program(one);
     if (!linked) return tl::unexpected(linked.error());
+    if (!is_provable(*linked)) return refused("the Program is examined by simulation (is_provable)");
     Result<Verdict> verdict = verify::check_reduced(*linked, options_, sizes_);
     if (!verdict || !verdict->holds()) return whole();
     expand(*verdict);
