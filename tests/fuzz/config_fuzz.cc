@@ -1,6 +1,6 @@
 // libFuzzer target: no configuration file breaks its reader, what it holds can be stored and validated without a
 // fault, and a valid configuration printed as TOML loads as the same.
-// Built by preset fuzz; started by hand with a corpus: fuzz_config -max_total_time=600 tests/fuzz/corpus/config
+// Built by preset fuzz; started by hand with a corpus, docs/testing.md
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 // libFuzzer target: no text breaks the reader of Programs; what it reads prints and reads back as the same, and small
 // ones are linked, proved and simulated without a fault, with one answer.
-// Built by preset fuzz; started by hand with a corpus: fuzz_program -max_total_time=600 tests/fuzz/corpus/program
+// Built by preset fuzz; started by hand with a corpus, docs/testing.md
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
