@@ -12,6 +12,8 @@
 #include "engine/base/hash.h"
 #include "engine/base/json_writer.h"
 #include "engine/base/units.h"
+#include "engine/runtime/record_diff.h"
+#include "reports/record_diff_text.h"
 
 namespace plumbline::cli {
 namespace {
@@ -116,7 +118,20 @@ void print_text(const RunRecord& record, bool events) {
   print_events(record);
 }
 
+// Two records of runs that should be the same; exit code 4 where their numbers or their order differ.
+int diff(const Options& options) {
+  if (options.words.size() != 3)
+    return report(Error{ErrorCode::kUsage, "say which two records: plumbline record diff A B", {}});
+  const Result<RunRecord> a = read_record({options.words[1]}), b = read_record({options.words[2]});
+  if (!a) return report(a.error());
+  if (!b) return report(b.error());
+  const RecordDiff found = diff_records(*a, *b);
+  print_line(record_diff_text(found, options.words[1], options.words[2]));
+  return found.same_numbers() && found.same_order() ? kExitHolds : kExitMismatch;
+}
+
 int dump(const Options& options) {
+  if (!options.words.empty() && options.words.front() == "diff") return diff(options);
   if (options.words.size() < 2 || options.words.front() != "dump") {
     return report(Error{ErrorCode::kUsage, "say what to do with which file: plumbline record dump FILE", {}});
   }
@@ -132,19 +147,21 @@ int dump(const Options& options) {
 
 Run build(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("words", options->words, "dump, then the file or the files of a run's ranks");
+  app.add_option("words", options->words,
+                 "dump, then the file or the files of a run's ranks; or diff, then two records");
   app.add_flag("--events", options->events, "every event as well");
   app.add_flag("--json", options->json, "one JSON document");
   return [=]() -> int { return dump(*options); };
 }
 
-const RegisterCommand kCommand({.name = "record",
-                                .summary = "show what a run's record holds",
-                                .usage = "dump FILE... [--events] [--json]",
-                                .examples = {{"plumbline record dump run.plmb", "header and steps"},
-                                             {"plumbline record dump run.plmb --events --json",
-                                              "everything"}},
-                                .build = build});
+const RegisterCommand kCommand(
+    {.name = "record",
+     .summary = "show what a run's record holds",
+     .usage = "dump FILE... [--events] [--json] | diff A B",
+     .examples = {{"plumbline record dump run.plmb", "header and steps"},
+                  {"plumbline record diff sim.plmb gloo.plmb", "order, numbers, times"},
+                  {"plumbline record dump run.plmb --events --json", "everything"}},
+     .build = build});
 
 }  // namespace
 }  // namespace plumbline::cli

@@ -38,6 +38,7 @@ int run_over_gloo(const ValidConfig&, const std::string&, const RunOptions&) {
 #include "engine/config/explain.h"
 #include "engine/model/stage.h"
 #include "engine/program/run_plan.h"
+#include "engine/runtime/calibrate.h"
 #include "engine/runtime/launch_env.h"
 
 namespace plumbline::cli {
@@ -148,6 +149,7 @@ int merge(const RunOptions& options, int world, bool whole, const std::string& v
   }
   Result<RunRecord> merged = merge_records(parts);
   if (!merged) return report(merged.error());
+  (void)join_messages(*merged);
   if (!verdict.empty()) merged->verdict_json = verdict;
   const Status written = write_file(options.out, serialize_record(*merged));
   if (!written) return report(written.error());

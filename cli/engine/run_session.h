@@ -36,6 +36,9 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
 // by a launcher, and puts their records together.
 int run_over_gloo(const ValidConfig& valid, const std::string& line, const RunOptions& options);
 
+// --backend and what belongs to it. `options` outlives the parse.
+void add_backend_options(CLI::App& app, RunOptions& options);
+
 // The line that repeats a run: what was given, quoted where a shell needs it.
 std::string command_line(const std::vector<std::string>& arguments);
 // A deadlock or another finding, to stderr.
