@@ -8,8 +8,8 @@
 namespace plumbline {
 namespace {
 
-// Two ranks, two layers a stage: forwards of 2 us a layer, backwards of 3, a head of 5 and 7 on the last stage; messages
-// of 1000 bytes that take 100 ns + a nanosecond a byte once both ends have begun.
+// Two ranks, two layers a stage: forwards of 2 us a layer, backwards of 3, a head of 5 and 7 on the last stage;
+// messages of 1000 bytes that take 1100 ns once both ends have begun.
 RunRecord small_record() {
   RunRecord record;
   record.ranks = record.stages = 2;
