@@ -130,6 +130,8 @@ void add_backend_options(CLI::App& app, RunOptions& options) {
   app.add_option("--master-addr", options.host,
                  "gloo: host of rank 0; else MASTER_ADDR, or what the launcher says");
   app.add_option("--master-port", options.port, "gloo: port of the store; 0 with --nproc: any free one");
+  app.add_option("--join-timeout", options.join_timeout,
+                 "gloo: seconds to wait for all ranks; 60 if not given");
   app.add_option("--timeout", options.timeout,
                  "gloo: seconds without progress after which the run is given up; 0: never");
 }

@@ -18,7 +18,8 @@ struct RunOptions {
   int nproc = 0;
   std::optional<int> rank, world, local_rank, port;
   std::optional<std::string> host;
-  double timeout = 60.0;
+  double timeout = 60.0;       // without progress
+  double join_timeout = 60.0;  // until all ranks are there
 };
 
 // What differs for a process that is one rank of many.

@@ -246,7 +246,7 @@ TEST(GlooRun, AnotherProgramOnOneRankAndARankThatNeverComes) {
   EXPECT_EQ(4, first.code) << first.err;
   EXPECT_NE(std::string::npos, first.err.find("do not run the same Program: rank 1 has")) << first.err;
   EXPECT_EQ(4, other.wait().code);
-  const Outcome alone = run_engine(kSmall + "--rank 0 --timeout 1" + port + " -o " + out);
+  const Outcome alone = run_engine(kSmall + "--rank 0 --join-timeout 2" + port + " -o " + out);
   EXPECT_EQ(124, alone.code);
   EXPECT_NE(std::string::npos, alone.err.find("rank 1 did not come")) << alone.err;
 }
