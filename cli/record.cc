@@ -8,12 +8,11 @@
 #include "cli/common/command.h"
 #include "cli/common/exit_codes.h"
 #include "cli/common/output.h"
+#include "cli/record_diff.h"
 #include "cli/record_file.h"
 #include "engine/base/hash.h"
 #include "engine/base/json_writer.h"
 #include "engine/base/units.h"
-#include "engine/runtime/record_diff.h"
-#include "reports/record_diff_text.h"
 
 namespace plumbline::cli {
 namespace {
@@ -122,12 +121,7 @@ void print_text(const RunRecord& record, bool events) {
 int diff(const Options& options) {
   if (options.words.size() != 3)
     return report(Error{ErrorCode::kUsage, "say which two records: plumbline record diff A B", {}});
-  const Result<RunRecord> a = read_record({options.words[1]}), b = read_record({options.words[2]});
-  if (!a) return report(a.error());
-  if (!b) return report(b.error());
-  const RecordDiff found = diff_records(*a, *b);
-  print_line(record_diff_text(found, options.words[1], options.words[2]));
-  return found.same_numbers() && found.same_order() ? kExitHolds : kExitMismatch;
+  return diff_record_files(options.words[1], options.words[2]);
 }
 
 int dump(const Options& options) {
