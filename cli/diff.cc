@@ -7,6 +7,7 @@
 #include "cli/common/command.h"
 #include "cli/common/exit_codes.h"
 #include "cli/common/output.h"
+#include "cli/record_diff.h"
 #include "cli/record_file.h"
 #include "cli/schedule_input.h"
 #include "cli/variants.h"
@@ -158,11 +159,16 @@ int compare(const Options& options, const InputOptions& input_options,
                     variants->subjects.size()),
         {}});
   }
+  const auto is_record = [](const std::vector<std::string>& subject) {
+    return subject.size() == 1 && is_record_file(subject.front());
+  };
+  if (is_record(variants->subjects[0]) && is_record(variants->subjects[1]))
+    return diff_record_files(variants->subjects[0].front(), variants->subjects[1].front());
   std::vector<Side> sides;
   for (const std::vector<std::string>& subject : variants->subjects) {
-    if (subject.size() == 1 && is_record_file(subject.front()))
+    if (is_record(subject))
       return report(Error{ErrorCode::kUnsupported,
-                          subject.front() + " is a record; diff compares schedules and Programs",
+                          subject.front() + " is a record; diff compares it with another record only",
                           {}});
     Result<Side> side = side_of(variants->with_shared(subject), input_options, options.programs);
     if (!side) return report(side.error());

@@ -8,6 +8,7 @@
 #include "cli/common/command.h"
 #include "cli/common/exit_codes.h"
 #include "cli/common/output.h"
+#include "cli/record_diff.h"
 #include "cli/record_file.h"
 #include "engine/base/hash.h"
 #include "engine/base/json_writer.h"
@@ -116,7 +117,15 @@ void print_text(const RunRecord& record, bool events) {
   print_events(record);
 }
 
+// Two records of runs that should be the same; exit code 4 where their numbers or their order differ.
+int diff(const Options& options) {
+  if (options.words.size() != 3)
+    return report(Error{ErrorCode::kUsage, "say which two records: plumbline record diff A B", {}});
+  return diff_record_files(options.words[1], options.words[2]);
+}
+
 int dump(const Options& options) {
+  if (!options.words.empty() && options.words.front() == "diff") return diff(options);
   if (options.words.size() < 2 || options.words.front() != "dump") {
     return report(Error{ErrorCode::kUsage, "say what to do with which file: plumbline record dump FILE", {}});
   }
@@ -132,19 +141,21 @@ int dump(const Options& options) {
 
 Run build(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("words", options->words, "dump, then the file or the files of a run's ranks");
+  app.add_option("words", options->words,
+                 "dump, then the file or the files of a run's ranks; or diff, then two records");
   app.add_flag("--events", options->events, "every event as well");
   app.add_flag("--json", options->json, "one JSON document");
   return [=]() -> int { return dump(*options); };
 }
 
-const RegisterCommand kCommand({.name = "record",
-                                .summary = "show what a run's record holds",
-                                .usage = "dump FILE... [--events] [--json]",
-                                .examples = {{"plumbline record dump run.plmb", "header and steps"},
-                                             {"plumbline record dump run.plmb --events --json",
-                                              "everything"}},
-                                .build = build});
+const RegisterCommand kCommand(
+    {.name = "record",
+     .summary = "show what a run's record holds",
+     .usage = "dump FILE... [--events] [--json] | diff A B",
+     .examples = {{"plumbline record dump run.plmb", "header and steps"},
+                  {"plumbline record diff sim.plmb gloo.plmb", "order, numbers, times"},
+                  {"plumbline record dump run.plmb --events --json", "everything"}},
+     .build = build});
 
 }  // namespace
 }  // namespace plumbline::cli

@@ -6,7 +6,7 @@ namespace plumbline::cli {
 namespace {
 
 const RegisterCommand kCommand({.name = "run",
-                                .summary = "train on text, every rank simulated (plumbline-engine)",
+                                .summary = "train on text, simulated or a process a rank (plumbline-engine)",
                                 .usage = "[CONFIG] [flags]",
                                 .examples = {{"plumbline run cfg.toml --pp 4", ""}},
                                 .delegate = exec_engine});

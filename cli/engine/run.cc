@@ -120,6 +120,22 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
   return kExitHolds;
 }
 
+void add_backend_options(CLI::App& app, RunOptions& options) {
+  app.add_option("--backend", options.backend,
+                 "sim (all ranks here, in virtual time) or gloo (a process a rank)");
+  app.add_option("--nproc", options.nproc, "gloo: start so many ranks on this machine");
+  app.add_option("--rank", options.rank, "gloo: be this rank of --world-size, started by hand");
+  app.add_option("--world-size", options.world, "gloo: ranks in all");
+  app.add_option("--local-rank", options.local_rank, "gloo: which of this machine's ranks");
+  app.add_option("--master-addr", options.host,
+                 "gloo: host of rank 0; else MASTER_ADDR, or what the launcher says");
+  app.add_option("--master-port", options.port, "gloo: port of the store; 0 with --nproc: any free one");
+  app.add_option("--join-timeout", options.join_timeout,
+                 "gloo: seconds to wait for all ranks; 60 if not given");
+  app.add_option("--timeout", options.timeout,
+                 "gloo: seconds without progress after which the run is given up; 0: never");
+}
+
 namespace {
 
 int train(const ConfigArguments& arguments, const RunOptions& options) {
@@ -141,17 +157,7 @@ Run build(CLI::App& app) {
   app.add_option("--log-interval", options->log_interval,
                  "iterations between lines of the table; about 20 lines if not given");
   app.add_flag("-q,--quiet", options->quiet, "no table");
-  app.add_option("--backend", options->backend,
-                 "sim (all ranks here, in virtual time) or gloo (a process a rank)");
-  app.add_option("--nproc", options->nproc, "gloo: start so many ranks on this machine");
-  app.add_option("--rank", options->rank, "gloo: be this rank of --world-size, started by hand");
-  app.add_option("--world-size", options->world, "gloo: ranks in all");
-  app.add_option("--local-rank", options->local_rank, "gloo: which of this machine's ranks");
-  app.add_option("--master-addr", options->host,
-                 "gloo: host of rank 0; else MASTER_ADDR, or what the launcher says");
-  app.add_option("--master-port", options->port, "gloo: port of the store; 0 with --nproc: any free one");
-  app.add_option("--timeout", options->timeout,
-                 "gloo: seconds without progress after which the run is given up; 0: never");
+  add_backend_options(app, *options);
   const auto config = add_config_arguments(app);
   return [=]() -> int { return train(*config, *options); };
 }

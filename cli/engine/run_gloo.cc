@@ -38,14 +38,13 @@ int run_over_gloo(const ValidConfig&, const std::string&, const RunOptions&) {
 #include "engine/config/explain.h"
 #include "engine/model/stage.h"
 #include "engine/program/run_plan.h"
+#include "engine/runtime/calibrate.h"
 #include "engine/runtime/launch_env.h"
 
 namespace plumbline::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr double kJoinSeconds = 60.0;
 
 std::string folder_of(const RunOptions& options) { return options.out + ".ranks"; }
 std::string record_of(const RunOptions& options, Rank rank) {
@@ -79,7 +78,7 @@ Result<gloo::RankCard> card_of(const RunConfig& config, int world) {
 }
 
 // Nanoseconds of the steady clock at the run's start; rank 0 says.
-Result<Nanoseconds> epoch_of(gloo::Store& store, Rank rank) {
+Result<Nanoseconds> epoch_of(gloo::Store& store, Rank rank, double seconds) {
   if (rank == 0) {
     const Nanoseconds now = std::chrono::duration_cast<std::chrono::nanoseconds>(
                                 std::chrono::steady_clock::now().time_since_epoch())
@@ -87,7 +86,7 @@ Result<Nanoseconds> epoch_of(gloo::Store& store, Rank rank) {
     PL_TRY(store.set("epoch", std::to_string(now)));
     return now;
   }
-  const Result<std::string> text = store.wait_for("epoch", kJoinSeconds);
+  const Result<std::string> text = store.wait_for("epoch", seconds);
   if (!text) return tl::unexpected(text.error());
   return static_cast<Nanoseconds>(std::stoll(*text));
 }
@@ -100,7 +99,7 @@ int report_for_all(const Error& error, Rank rank) {
 // The whole life of a rank.
 int be_rank(const ValidConfig& valid, const std::string& line, const RunOptions& options, int world,
             Rank rank, const gloo::StoreAddress& address) {
-  const double seconds = options.timeout > 0.0 ? std::min(options.timeout, kJoinSeconds) : kJoinSeconds;
+  const double seconds = options.join_timeout;
   Result<std::unique_ptr<gloo::Store>> store = gloo::Store::join(address, seconds);
   if (!store) return report(store.error());
   const Result<gloo::RankCard> card = card_of(valid.config, world);
@@ -110,10 +109,9 @@ int be_rank(const ValidConfig& valid, const std::string& line, const RunOptions&
     (void)(*store)->set(gloo::done_key(rank), "");
     return report_for_all(agreed.error(), rank);
   }
-  Result<Nanoseconds> epoch = epoch_of(**store, rank);
+  Result<Nanoseconds> epoch = epoch_of(**store, rank, seconds);
   if (!epoch) return report(epoch.error());
-  Result<std::unique_ptr<gloo::Transport>> transport =
-      gloo::connect(address, "run", rank, world, kJoinSeconds);
+  Result<std::unique_ptr<gloo::Transport>> transport = gloo::connect(address, "run", rank, world, seconds);
   if (!transport) return report(transport.error());
 
   gloo::RankStatus status;
@@ -148,6 +146,7 @@ int merge(const RunOptions& options, int world, bool whole, const std::string& v
   }
   Result<RunRecord> merged = merge_records(parts);
   if (!merged) return report(merged.error());
+  (void)join_messages(*merged);
   if (!verdict.empty()) merged->verdict_json = verdict;
   const Status written = write_file(options.out, serialize_record(*merged));
   if (!written) return report(written.error());
@@ -214,6 +213,7 @@ int run_over_gloo(const ValidConfig& valid, const std::string& line, const RunOp
   const int world = valid.config.grid.world();
   gloo::SupervisorOptions supervisor;
   supervisor.world = world;
+  supervisor.join_seconds = options.join_timeout;
   if (options.nproc > 0) {
     if (options.rank || options.world)
       return report({ErrorCode::kUsage,

@@ -18,7 +18,8 @@ struct RunOptions {
   int nproc = 0;
   std::optional<int> rank, world, local_rank, port;
   std::optional<std::string> host;
-  double timeout = 60.0;
+  double timeout = 60.0;       // without progress
+  double join_timeout = 60.0;  // until all ranks are there
 };
 
 // What differs for a process that is one rank of many.
@@ -35,6 +36,9 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
 // The same with a process a rank over Gloo: starts those of this machine, or the one this process was started for
 // by a launcher, and puts their records together.
 int run_over_gloo(const ValidConfig& valid, const std::string& line, const RunOptions& options);
+
+// --backend and what belongs to it. `options` outlives the parse.
+void add_backend_options(CLI::App& app, RunOptions& options);
 
 // The line that repeats a run: what was given, quoted where a shell needs it.
 std::string command_line(const std::vector<std::string>& arguments);

@@ -1,0 +1,255 @@
+// Runs of one process a rank: what each way to fail says, its exit code, and that no process is left behind.
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "engine/runtime/run_record.h"
+#include "sim/verdict.h"
+#include "tests/cli/run_program.h"
+
+namespace plumbline {
+namespace {
+
+const std::string kSmall =
+    "--pp 2 --num-layers 4 --hidden-size 16 --num-attention-heads 2 --microbatches 4 -q ";
+
+std::string temporary(const std::string& name) {
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  return testing::TempDir() + "gloo_" + test->name() + "_" + name;
+}
+
+RunRecord record_at(const std::string& path) {
+  const Result<std::string> bytes = read_file(path);
+  EXPECT_TRUE(bytes) << path;
+  Result<RunRecord> record = parse_record(bytes.value_or(""), path);
+  EXPECT_TRUE(record) << (record ? "" : record.error().text());
+  return record ? *record : RunRecord();
+}
+
+#define NEEDS_ENGINE \
+  if (std::string(PLUMBLINE_ENGINE_EXECUTABLE).empty()) GTEST_SKIP() << "plumbline-engine is not built"
+
+Outcome run_engine(const std::string& arguments, const std::string& environment = "") {
+  return run_program(PLUMBLINE_ENGINE_EXECUTABLE, "run " + arguments, "OMP_NUM_THREADS=1 " + environment);
+}
+
+std::vector<pid_t> children_of(pid_t parent) {
+  std::ifstream file("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children");
+  std::vector<pid_t> children;
+  for (pid_t pid = 0; file >> pid;) children.push_back(pid);
+  return children;
+}
+
+// A run in the background, with what it prints in a file.
+class Background {
+ public:
+  explicit Background(const std::string& arguments) : errors_(temporary("err")) {
+    std::vector<std::string> words{PLUMBLINE_ENGINE_EXECUTABLE, "run"};
+    std::istringstream text(arguments);
+    for (std::string word; text >> word;) words.push_back(word);
+    pid_ = ::fork();
+    if (pid_ != 0) return;
+    const int errors = ::open(errors_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ::dup2(errors, 2);
+    ::dup2(errors, 1);
+    ::setenv("OMP_NUM_THREADS", "1", 1);
+    std::vector<char*> raw;
+    for (std::string& word : words) raw.push_back(word.data());
+    raw.push_back(nullptr);
+    ::execv(raw[0], raw.data());
+    std::_Exit(127);
+  }
+
+  pid_t pid() const { return pid_; }
+
+  // The ranks' processes, once they have taken a step: their records have grown.
+  std::vector<pid_t> ranks_at_work(const std::string& record, std::size_t ranks) {
+    for (int i = 0; i < 600; ++i) {
+      const std::string bytes = read_file(record + ".ranks/rank-00000.plmb").value_or("");
+      const std::vector<pid_t> children = children_of(pid_);
+      const Result<RunRecord> parsed = parse_record(bytes, "rank 0");
+      if (children.size() == ranks && parsed && !parsed->steps.empty()) return children;
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+    ADD_FAILURE() << "the ranks did not begin: " << read_file(errors_).value_or("");
+    return {};
+  }
+
+  Outcome wait() const {
+    int status = 0;
+    ::waitpid(pid_, &status, 0);
+    Outcome outcome;
+    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    outcome.err = read_file(errors_).value_or("");
+    return outcome;
+  }
+
+ private:
+  std::string errors_;
+  pid_t pid_ = -1;
+};
+
+void expect_gone(const std::vector<pid_t>& pids) {
+  for (const pid_t pid : pids) EXPECT_NE(0, ::kill(pid, 0)) << "process " << pid << " was left behind";
+}
+
+TEST(GlooRun, NumbersAreTheSimulators) {
+  NEEDS_ENGINE;
+  const std::string sim = temporary("sim.plmb"), real = temporary("gloo.plmb");
+  const std::string run = kSmall + "--train-iters 3 --bf16 -o ";
+  const Outcome simulated = run_engine(run + sim);
+  ASSERT_EQ(0, simulated.code) << simulated.err;
+  const Outcome measured = run_engine(run + real + " --backend gloo --nproc 2");
+  ASSERT_EQ(0, measured.code) << measured.err;
+  const RunRecord a = record_at(sim), b = record_at(real);
+  EXPECT_EQ("gloo", b.backend);
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (std::size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_EQ(a.steps[i].loss, b.steps[i].loss);
+    EXPECT_EQ(a.steps[i].params_digest, b.steps[i].params_digest);
+    EXPECT_EQ(a.steps[i].optimizer_digest, b.steps[i].optimizer_digest);
+  }
+  EXPECT_EQ(a.events.size(), b.events.size());
+  EXPECT_FALSE(read_file(real + ".ranks/rank-00000.plmb")) << "the parts are removed when they are merged";
+}
+
+TEST(GlooRun, ADeadlockIsTheSimulatorsCircle) {
+  NEEDS_ENGINE;
+  const std::string csv = temporary("dead.csv"), sim = temporary("sim.plmb"), real = temporary("gloo.plmb");
+  ASSERT_TRUE(write_file(csv,
+                         "0F0,0SEND_F0,0RECV_B0,0B0,0F1,0SEND_F1,0RECV_B1,0B1\n"
+                         "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n"));
+  const std::string run = "--pp 2 --num-layers 4 --schedule csv --schedule-csv " + csv +
+                          " --microbatches 2 --comm-map one --train-iters 1 -q -o ";
+  ASSERT_EQ(3, run_engine(run + sim).code);
+  const Outcome measured = run_engine(run + real + " --backend gloo --nproc 2 --timeout 1");
+  EXPECT_EQ(3, measured.code) << measured.err;
+  EXPECT_NE(std::string::npos, measured.err.find("no progress for 1 s")) << measured.err;
+  const auto circle = [](const std::string& path) {
+    const Result<Verdict> verdict = parse_verdict_json(record_at(path).verdict_json, path);
+    EXPECT_TRUE(verdict) << path;
+    std::vector<std::string> operations;
+    if (!verdict || verdict->modes.empty() || verdict->modes.front().findings.empty()) return operations;
+    for (const WaitEdge& edge : verdict->modes.front().findings.front().cycle)
+      operations.push_back(std::to_string(edge.from.rank) + " " + edge.from.text + ": " + edge.reason);
+    return operations;
+  };
+  EXPECT_EQ(4u, circle(sim).size());
+  EXPECT_EQ(circle(sim), circle(real));
+  EXPECT_TRUE(read_file(real + ".ranks/flight-recorder-00001.json"));
+}
+
+TEST(GlooRun, AKilledRankIsNamed) {
+  NEEDS_ENGINE;
+  const std::string out = temporary("run.plmb");
+  Background run(kSmall + "--train-iters 100000 --backend gloo --nproc 2 -o " + out);
+  const std::vector<pid_t> ranks = run.ranks_at_work(out, 2);
+  ASSERT_EQ(2u, ranks.size());
+  ::kill(ranks[1], SIGKILL);
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(128 + SIGKILL, outcome.code);
+  EXPECT_NE(std::string::npos, outcome.err.find("rank 1 was ended by signal 9")) << outcome.err;
+  expect_gone(ranks);
+  EXPECT_FALSE(record_at(out).steps.empty()) << "what was recorded until then is kept";
+}
+
+TEST(GlooRun, ADelayedRankIsNamed) {
+  NEEDS_ENGINE;
+  const std::string out = temporary("run.plmb");
+  Background run(kSmall + "--train-iters 100000 --backend gloo --nproc 2 --timeout 1 -o " + out);
+  const std::vector<pid_t> ranks = run.ranks_at_work(out, 2);
+  ASSERT_EQ(2u, ranks.size());
+  ::kill(ranks[1], SIGSTOP);
+  const Outcome outcome = run.wait();
+  EXPECT_EQ(124, outcome.code) << outcome.err;
+  EXPECT_NE(std::string::npos, outcome.err.find("rank 1 did not answer")) << outcome.err;
+  EXPECT_NE(std::string::npos, outcome.err.find("not deadlocked: rank 1 is late")) << outcome.err;
+  expect_gone(ranks);
+}
+
+TEST(GlooRun, TheLaunchersEndIsTheRanksEnd) {
+  NEEDS_ENGINE;
+  const std::string out = temporary("run.plmb");
+  Background run(kSmall + "--train-iters 100000 --backend gloo --nproc 2 -o " + out);
+  const std::vector<pid_t> ranks = run.ranks_at_work(out, 2);
+  ASSERT_EQ(2u, ranks.size());
+  ::kill(run.pid(), SIGKILL);
+  EXPECT_EQ(128 + SIGKILL, run.wait().code);
+  for (int i = 0; i < 100 && (::kill(ranks[0], 0) == 0 || ::kill(ranks[1], 0) == 0); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  expect_gone(ranks);
+}
+
+TEST(GlooRun, WrongWorldSizesAndHalfSetEnvironments) {
+  NEEDS_ENGINE;
+  const Outcome nproc = run_engine(kSmall + "--backend gloo --nproc 3");
+  EXPECT_EQ(2, nproc.code);
+  EXPECT_NE(std::string::npos, nproc.err.find("--nproc is 3, and the configuration has 2 ranks"))
+      << nproc.err;
+  const Outcome launched = run_engine(kSmall + "--backend gloo", "RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost");
+  EXPECT_EQ(2, launched.code);
+  EXPECT_NE(std::string::npos, launched.err.find("torchrun says 4 ranks")) << launched.err;
+  const Outcome half = run_engine(kSmall + "--backend gloo", "RANK=0");
+  EXPECT_EQ(2, half.code);
+  EXPECT_NE(std::string::npos, half.err.find("RANK is set, WORLD_SIZE is not")) << half.err;
+}
+
+// A port that is taken while the object lives.
+class TakenPort {
+ public:
+  TakenPort() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_ANY);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(0, ::bind(socket_, reinterpret_cast<sockaddr*>(&address), size));
+    EXPECT_EQ(0, ::listen(socket_, 1));
+    EXPECT_EQ(0, ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size));
+    port = ntohs(address.sin_port);
+  }
+  ~TakenPort() { free(); }
+  void free() {
+    if (socket_ >= 0) ::close(socket_);
+    socket_ = -1;
+  }
+  int port = 0;
+
+ private:
+  int socket_;
+};
+
+TEST(GlooRun, APortInUse) {
+  NEEDS_ENGINE;
+  const TakenPort taken;
+  const Outcome outcome = run_engine(kSmall + "--backend gloo --nproc 2 -o " + temporary("run.plmb") +
+                                     " --master-port " + std::to_string(taken.port));
+  EXPECT_EQ(2, outcome.code);
+  EXPECT_NE(std::string::npos, outcome.err.find("the port is in use")) << outcome.err;
+}
+
+TEST(GlooRun, AnotherProgramOnOneRankAndARankThatNeverComes) {
+  NEEDS_ENGINE;
+  TakenPort taken;
+  taken.free();  // free a moment ago
+  const std::string port = " --master-port " + std::to_string(taken.port) + " --world-size 2 --backend gloo";
+  const std::string out = temporary("run.plmb");
+  Background other(kSmall + "--microbatches 8 --rank 1" + port + " -o " + out);
+  const Outcome first = run_engine(kSmall + "--rank 0" + port + " -o " + out);
+  EXPECT_EQ(4, first.code) << first.err;
+  EXPECT_NE(std::string::npos, first.err.find("do not run the same Program: rank 1 has")) << first.err;
+  EXPECT_EQ(4, other.wait().code);
+  const Outcome alone = run_engine(kSmall + "--rank 0 --join-timeout 2" + port + " -o " + out);
+  EXPECT_EQ(124, alone.code);
+  EXPECT_NE(std::string::npos, alone.err.find("rank 1 did not come")) << alone.err;
+}
+
+}  // namespace
+}  // namespace plumbline

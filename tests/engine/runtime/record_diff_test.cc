@@ -1,0 +1,102 @@
+// Records compared, and costs fitted to them.
+#include "engine/runtime/record_diff.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/runtime/calibrate.h"
+
+namespace plumbline {
+namespace {
+
+// Two ranks, two layers a stage: forwards of 2 us a layer, backwards of 3, a head of 5 and 7 on the last stage;
+// messages of 1000 bytes that take 1100 ns once both ends have begun.
+RunRecord small_record() {
+  RunRecord record;
+  record.ranks = record.stages = 2;
+  record.streams = {"compute", "pp"};
+  const auto label = [&](const char* name, KernelKind kind, int stage) {
+    EventLabel row;
+    row.name = name;
+    row.kernel = kind;
+    row.stage = stage;
+    record.labels.push_back(row);
+  };
+  label("F.0", KernelKind::kForward, 0);
+  label("F.1", KernelKind::kForward, 1);
+  label("B.0", KernelKind::kBackward, 0);
+  label("B.1", KernelKind::kBackward, 1);
+  for (const EndpointKind kind : {EndpointKind::kSend, EndpointKind::kRecv}) {
+    EventLabel row;
+    row.communication = true;
+    row.name = kind == EndpointKind::kSend ? "send.activation.1" : "recv.activation.1";
+    row.endpoint = kind;
+    row.stage = 1;
+    row.slot = SlotKind::kActivation;
+    row.bytes = 1000;
+    record.labels.push_back(row);
+  }
+  for (std::int32_t step = 0; step < 2; ++step) {
+    const Nanoseconds t = step * 100'000;
+    StepRow row;
+    row.step = step;
+    row.loss = 2.0 - step;
+    row.begin = t;
+    row.end = t + 50'000;
+    row.params_digest = 7;
+    record.steps.push_back(row);
+    const auto event = [&](Rank rank, std::uint32_t of, Nanoseconds start, Nanoseconds end, Rank peer = -1) {
+      record.events.push_back({step, rank, of, static_cast<std::uint16_t>(of >= 4 ? 1 : 0), 0, peer,
+                               t + start, t + start, t + end});
+    };
+    event(0, 0, 0, 4'000);
+    event(0, 4, 4'000, 7'100, 1);
+    event(0, 2, 30'000, 36'000);
+    event(1, 5, 6'000, 7'100, 0);
+    event(1, 1, 8'000, 17'000);
+    event(1, 3, 17'000, 30'000);
+  }
+  return record;
+}
+
+TEST(RecordDiff, EqualRecordsAreEqualAndADifferenceIsFound) {
+  const RunRecord a = small_record();
+  RunRecord b = a;
+  RecordDiff diff = diff_records(a, b);
+  EXPECT_TRUE(diff.same_numbers());
+  EXPECT_TRUE(diff.same_order());
+  EXPECT_EQ(4, diff.same_orders);
+  EXPECT_TRUE(diff.header.empty());
+  EXPECT_DOUBLE_EQ(1.0, diff.makespan);
+  b.steps[1].loss = 1.5;
+  std::swap(b.events[0], b.events[2]);  // rank 0, step 0: the backward before the forward
+  diff = diff_records(a, b);
+  EXPECT_FALSE(diff.same_numbers());
+  EXPECT_EQ(1, diff.numbers[0].first);
+  EXPECT_DOUBLE_EQ(1.0 / 3.0, diff.numbers[0].largest);
+  ASSERT_EQ(1u, diff.orders.size());
+  EXPECT_EQ(0, diff.orders[0].rank);
+  EXPECT_EQ("compute", diff.orders[0].stream);
+  EXPECT_EQ(0, diff.orders[0].first);
+  EXPECT_NE(std::string::npos, diff.orders[0].b.find("B.0"));
+}
+
+TEST(Calibrate, FindsTheCostsThatTheRecordWasMadeWith) {
+  RunRecord record = small_record();
+  EXPECT_EQ(0, join_messages(record));
+  EXPECT_EQ(6'000, record.events[1].ready) << "both ends have begun when the receive has";
+  RunConfig config;
+  config.parallel.pp = 2;
+  config.model.layers = 4;
+  const Result<Calibration> fitted = calibrate(record, config);
+  ASSERT_TRUE(fitted) << fitted.error().text();
+  EXPECT_DOUBLE_EQ(2'000.0, fitted->forward_layer);
+  EXPECT_DOUBLE_EQ(5'000.0, fitted->forward_head);
+  EXPECT_DOUBLE_EQ(3'000.0, fitted->backward_layer);
+  EXPECT_DOUBLE_EQ(7'000.0, fitted->backward_head);
+  EXPECT_EQ(1'100, fitted->link.latency) << "one size of message: all of it is latency";
+  config.parallel.pp = 4;
+  EXPECT_EQ((std::vector<Nanoseconds>{2'000, 2'000, 2'000, 7'000}), fitted->time_of(config).forward);
+}
+
+}  // namespace
+}  // namespace plumbline
