@@ -102,7 +102,7 @@ void print_text(const Side& a, const Side& b, const CallDiff& diff, const Option
                            a.digest == b.digest ? "" : "; sizes or communicators differ"));
   } else {
     print_line(
-        fmt::format("{} of {} calls changed ({} afterwards)", diff.moves.size(), diff.before, diff.after));
+        fmt::format("{} changes; {} calls before, {} after", diff.moves.size(), diff.before, diff.after));
     Table table{{"call", "change", "before", "after", ""}, {}};
     int shown = 0;
     for (const CallMove& move : diff.moves) {

@@ -1,9 +1,5 @@
 #include "engine/schedule/torch_passes.h"
 
-#include <algorithm>
-
-#include <fmt/format.h>
-
 namespace plumbline {
 namespace {
 

@@ -132,7 +132,7 @@ TEST_F(Import, DiffNamesWhatMoved) {
   EXPECT_EQ(run_plumbline("diff " + before + " " + before).code, 0);
   const Outcome outcome = run_plumbline("diff " + before + " " + after);
   EXPECT_EQ(outcome.code, 1) << outcome.err;
-  EXPECT_NE(outcome.out.find("2 of 8 calls changed"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("2 changes; 8 calls before, 8 after"), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find("before  " + before + ": holds"), std::string::npos) << outcome.out;
   const Outcome json = run_plumbline("diff --json 1f1b gpipe --pp 2 -m 3");
   const nlohmann::json document = nlohmann::json::parse(json.out, nullptr, false);
