@@ -9,11 +9,21 @@
 #include "sim/examine.h"
 #include "sim/scenario/examine.h"
 #include "sim/verify/check.h"
+#include "sim/verify/quotient.h"
 
 namespace plumbline::cli {
 namespace {
 
 std::vector<NcclModel> check_models() { return {certification_model(), default_model()}; }
+
+// On one replica where all do the same: the verdict is that of the full walk.
+Result<Verdict> proved(const LinkedProgram& linked, const CheckOptions& options) {
+  if (linked.program->grid.dp() > 1) {
+    Result<Verdict> verdict = check_quotient(*linked.program, options);
+    if (verdict || verdict.error().code != ErrorCode::kUnsupported) return verdict;
+  }
+  return check_program(linked, options);
+}
 
 Result<Verdict> verdict_of(const Input& input, const Program* program, const JudgeOptions& judging) {
   if (!input.structure.empty()) {
@@ -28,7 +38,7 @@ Result<Verdict> verdict_of(const Input& input, const Program* program, const Jud
   options.memory_limit = judging.memory_limit;
   options.time = TimeModel(input.config);
   const bool plain = is_provable(*linked);
-  Result<Verdict> verdict = plain ? check_program(*linked, options) : Verdict{};
+  Result<Verdict> verdict = plain ? proved(*linked, options) : Verdict{};
   if (!verdict) return verdict;
   if (!judging.modes.empty() || !plain) {
     verdict->program = program->name;

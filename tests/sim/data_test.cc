@@ -98,6 +98,47 @@ TEST(SimData, CollectivesInMemberOrder) {
   }
 }
 
+// The way contributions are added is the simulation's to choose (docs/nccl-rules.md, N88-N95); all ranks get the same.
+TEST(SimData, CollectivesAddAsTheyAreTold) {
+  const auto reduced = [](Numerics kind, ReduceOp op) {
+    Written w(3);
+    const auto data = w.slot("data", false, 12);
+    w.program.slots[data].dtype = DType::kF32;
+    const unsigned make = w.kernel("make", {}, {}, {data});
+    const unsigned take = w.kernel("take", {}, {data}, {});
+    const unsigned row = w.endpoint(EndpointKind::kAllReduce, data);
+    w.program.endpoints[row].reduce = op;
+    for (Rank r = 0; r < 3; ++r) {
+      w.launch(r, make);
+      w.op(r, row);
+      w.launch(r, take);
+    }
+    w.finish();
+    std::vector<std::vector<float>> got(3);
+    Calls calls;
+    calls.bodies["make"] = [&](Rank r, int, const auto& slot) {
+      for (int i = 0; i < 3; ++i)
+        reinterpret_cast<float*>(slot(data))[i] = r == 0 ? 1e8F : r == 1 ? -1e8F : 1.0F;
+      return Status();
+    };
+    calls.bodies["take"] = [&](Rank r, int, const auto& slot) {
+      const auto* values = reinterpret_cast<const float*>(slot(data));
+      got[static_cast<std::size_t>(r)].assign(values, values + 3);
+      return Status();
+    };
+    SimOptions options;
+    options.numerics.kind = kind;
+    EXPECT_TRUE(w.run(&calls, options).completed);
+    EXPECT_EQ(got[1], got[0]);
+    EXPECT_EQ(got[2], got[0]);
+    return got[0];
+  };
+  EXPECT_EQ(reduced(Numerics::kOrdered, ReduceOp::kSum), (std::vector<float>{1, 1, 1}));
+  EXPECT_EQ(reduced(Numerics::kRing, ReduceOp::kSum), (std::vector<float>{0, 0, 1}));
+  EXPECT_EQ(reduced(Numerics::kNvls, ReduceOp::kSum), (std::vector<float>{1, 1, 1}));
+  EXPECT_EQ(reduced(Numerics::kRing, ReduceOp::kMin), (std::vector<float>{-1e8F, -1e8F, -1e8F}));
+}
+
 TEST(SimData, PersistentSlotsAndTimeGoOnFromStepToStep) {
   Written w(1);
   const auto sum = w.slot("sum", false, 4, true);
