@@ -22,7 +22,14 @@ find_path(PLUMBLINE_CUDA_INCLUDE cuda_runtime_api.h
   PATHS /usr/local/cuda PATH_SUFFIXES include . targets/x86_64-linux/include)
 find_path(PLUMBLINE_NCCL_INCLUDE nccl.h
   HINTS ENV NCCL_HOME "${PLUMBLINE_CUDA_INCLUDE}" ${plumbline_wheel_includes} PATH_SUFFIXES include .)
-mark_as_advanced(PLUMBLINE_CUDA_INCLUDE PLUMBLINE_NCCL_INCLUDE)
+set(plumbline_wheel_libs "")
+if(PLUMBLINE_CUDA_WHEELS)
+  file(GLOB plumbline_wheel_libs "${PLUMBLINE_CUDA_WHEELS}/nvidia/*/lib")
+endif()
+find_library(PLUMBLINE_CUDART_LIBRARY NAMES cudart libcudart.so.13 libcudart.so.12
+  HINTS "${CUDAToolkit_ROOT}" ENV CUDAToolkit_ROOT ENV CUDA_HOME "${plumbline_toolkit}" ${plumbline_wheel_libs}
+  PATHS /usr/local/cuda PATH_SUFFIXES lib64 lib . targets/x86_64-linux/lib)
+mark_as_advanced(PLUMBLINE_CUDA_INCLUDE PLUMBLINE_NCCL_INCLUDE PLUMBLINE_CUDART_LIBRARY)
 
 set(PLUMBLINE_CUDA_VERSION "")
 if(PLUMBLINE_CUDA_INCLUDE)

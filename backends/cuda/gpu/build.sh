@@ -47,7 +47,7 @@ cmp -s "$out/version.cc.new" "$out/version.cc" || mv "$out/version.cc.new" "$out
 
 flags=(-std=c++20 -O1 -fPIC -pthread -I. "${system[@]}" -isystem "$googletest/googletest/include"
   -isystem "$googletest/googlemock/include" -I"$googletest/googletest" -I"$googletest/googlemock"
-  -DFMT_HEADER_ONLY=1 -DTOML_HEADER_ONLY=1 -DXXH_INLINE_ALL=1 "-DPLUMBLINE_DOUBLES=\"$PWD/$out/libplumbline_doubles.so\""
+  -DFMT_HEADER_ONLY=1 -DTOML_HEADER_ONLY=1 "-DPLUMBLINE_DOUBLES=\"$PWD/$out/libplumbline_doubles.so\""
   "-DPLUMBLINE_TEST_DATA=\"$PWD/tests\"" "${defines[@]}")
 rooms=$(find engine/base engine/config engine/schedule engine/program engine/runtime sim -name '*.cc' | sort)
 driver=$(find backends/cuda -maxdepth 1 -name '*.cc' | sort)
