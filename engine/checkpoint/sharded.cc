@@ -1,6 +1,9 @@
 #include "engine/checkpoint/sharded.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
+#include <string_view>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -123,6 +126,24 @@ Result<PreparedState> prepare_state(std::int64_t iteration, const ShardedStateDi
     prepared.request.objects.push_back({object.key, std::move(*json), object.replica});
   }
   return prepared;
+}
+
+Status choose_owners(ControlChannel& channel, ShardedStateDict& state) {
+  std::string own;  // keys hold no line ends: they are names of parameters and of what is kept of them
+  for (const ShardedObject& object : state.objects) own += object.key + "\n";
+  const Result<std::vector<std::string>> all = channel.exchange(own);
+  if (!all) return tl::unexpected(all.error());
+  std::set<std::string, std::less<>> below;  // of the ranks below this one
+  for (int rank = 0; rank < channel.rank(); ++rank) {
+    std::string_view rest = (*all)[static_cast<std::size_t>(rank)];
+    while (!rest.empty()) {
+      const std::size_t end = rest.find('\n');
+      below.emplace(rest.substr(0, end));
+      rest.remove_prefix(end + 1);
+    }
+  }
+  for (ShardedObject& object : state.objects) object.replica = below.contains(object.key) ? 1 : 0;
+  return {};
 }
 
 Result<Saved> save_sharded(FileLayer& files, ControlChannel& channel, const std::string& directory,

@@ -14,7 +14,7 @@ namespace plumbline {
 namespace {
 
 constexpr std::uint64_t kMaxManifest = 256u << 20;
-constexpr std::size_t kBlock = 4u << 20;
+constexpr std::size_t kBlock = 1u << 20;  // hashed and copied while it is in the processor's cache
 
 tl::unexpected<Error> refuse(const std::string& path, const std::string& why) {
   return fail(ErrorCode::kParse, fmt::format("{}: {}", path, why));
@@ -133,39 +133,58 @@ Status CheckpointReader::verify(const StorageProgress& progress, int rank, int r
   return {};
 }
 
-Result<std::vector<std::byte>> CheckpointReader::read_piece(const ManifestTensor& tensor,
-                                                            const ManifestPiece& piece) const {
+// Block by block, so that no more than a block is in memory beside the target. The digest is of the whole piece, also
+// when only some of it is wanted.
+Status CheckpointReader::read_piece(const ManifestTensor& tensor, const ManifestPiece& piece,
+                                    const std::vector<Stretch>& wanted, std::byte* target) const {
   const Shard& shard = shards_[static_cast<std::size_t>(piece.file)];
   const SafetensorsEntry* entry = shard.header.find(piece.tensor);
   PL_ASSERT(entry != nullptr);  // check_pieces()
-  std::vector<std::byte> bytes(entry->end - entry->begin);
-  PL_TRY(shard.file->read_at(shard.header.data_begin + entry->begin, bytes.data(), bytes.size()));
-  if (hash64(bytes.data(), bytes.size()) != piece.digest)
-    return refuse(shard.file->path(),
-                  fmt::format("tensor '{}' ({}) changed since it was verified", piece.tensor, tensor.key));
-  return bytes;
+  const std::uint64_t begin = shard.header.data_begin + entry->begin, size = entry->end - entry->begin;
+  const bool direct = wanted.size() == 1 && wanted.front().from == 0 && wanted.front().bytes == size;
+  std::vector<std::byte> block(direct ? 0 : std::min<std::uint64_t>(kBlock, size));
+  Hasher hasher;
+  std::size_t next = 0;
+  for (std::uint64_t at = 0; at < size; at += kBlock) {
+    const auto now = static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, size - at));
+    std::byte* data = direct ? target + wanted.front().to + at : block.data();
+    PL_TRY(shard.file->read_at(begin + at, data, now));
+    hasher.bytes(data, now);
+    while (!direct && next < wanted.size()) {
+      const Stretch& stretch = wanted[next];
+      const std::uint64_t first = std::max(at, stretch.from),
+                          last = std::min(at + now, stretch.from + stretch.bytes);
+      if (first < last)
+        std::memcpy(target + stretch.to + (first - stretch.from), data + (first - at), last - first);
+      if (stretch.from + stretch.bytes > at + now) break;
+      ++next;
+    }
+  }
+  if (hasher.digest() == piece.digest) return {};
+  return refuse(shard.file->path(),
+                fmt::format("tensor '{}' ({}) changed since it was verified", piece.tensor, tensor.key));
 }
 
 Status CheckpointReader::read_place(const ManifestTensor& tensor, const Place& place, const Shape& global,
                                     void* data) const {
   PL_TRY(check_place(place, global, fmt::format("tensor '{}'", tensor.key)));
   const std::vector<Run> wanted = runs_of(place, global);
-  const std::size_t width = static_cast<std::size_t>(element_bits(tensor.type)) / 8;
-  if (width == 0 && (place != whole_place(tensor.shape) || tensor.pieces.size() != 1))
+  const std::uint64_t width = static_cast<std::uint64_t>(element_bits(tensor.type)) / 8;
+  const bool whole = place == whole_place(tensor.shape) && tensor.pieces.size() == 1;
+  if (width == 0 && !whole)
     return fail(ErrorCode::kUnsupported, fmt::format("tensor '{}': parts of {} are smaller than a byte",
                                                      tensor.key, element_name(tensor.type)));
   for (const ManifestPiece& piece : tensor.pieces) {
-    const std::vector<Run> held = runs_of(piece.place, tensor.shape);
-    bool any = false;
-    for_each_common(held, wanted, [&](std::int64_t, std::int64_t, std::int64_t) { any = true; });
-    if (!any) continue;
-    const Result<std::vector<std::byte>> bytes = read_piece(tensor, piece);
-    if (!bytes) return tl::unexpected(bytes.error());
-    for_each_common(held, wanted, [&](std::int64_t from, std::int64_t to, std::int64_t length) {
-      std::memcpy(static_cast<std::byte*>(data) + static_cast<std::size_t>(to) * width,
-                  bytes->data() + static_cast<std::size_t>(from) * width,
-                  static_cast<std::size_t>(length) * width);
-    });
+    std::vector<Stretch> stretches;
+    for_each_common(runs_of(piece.place, tensor.shape), wanted,
+                    [&](std::int64_t from, std::int64_t to, std::int64_t length) {
+                      stretches.push_back({static_cast<std::uint64_t>(from) * width,
+                                           static_cast<std::uint64_t>(to) * width,
+                                           static_cast<std::uint64_t>(length) * width});
+                    });
+    if (stretches.empty()) continue;
+    if (width == 0) stretches = {{0, 0, *byte_count(tensor.type, tensor.shape)}};
+    PL_TRY(read_piece(tensor, piece, stretches, static_cast<std::byte*>(data)));
   }
   return {};
 }

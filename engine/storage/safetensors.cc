@@ -13,6 +13,9 @@
 namespace plumbline {
 namespace {
 
+// Hashed twice and written while it is in the processor's cache.
+constexpr std::uint64_t kWriteBlock = 1u << 20;
+
 tl::unexpected<Error> refuse(const std::string& path, const std::string& why) {
   return fail(ErrorCode::kParse, fmt::format("{}: {}", path, why));
 }
@@ -212,10 +215,17 @@ Result<WrittenFile> write_safetensors(FileLayer& files, const std::string& path,
   };
   PL_TRY(put(head.data(), head.size()));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const WrittenTensor row{tensors[i].name, written.bytes, bytes[i], hash64(tensors[i].data, bytes[i])};
-    PL_TRY(put(tensors[i].data, bytes[i]));
-    if (progress) progress(written.bytes, total, tensors[i].name);
-    written.tensors.push_back(row);
+    WrittenTensor row{tensors[i].name, written.bytes, bytes[i], 0};
+    const auto* data = static_cast<const std::byte*>(tensors[i].data);
+    Hasher part;
+    for (std::uint64_t at = 0; at < bytes[i]; at += kWriteBlock) {
+      const auto size = static_cast<std::size_t>(std::min(kWriteBlock, bytes[i] - at));
+      part.bytes(data + at, size);
+      PL_TRY(put(data + at, size));
+      if (progress) progress(written.bytes, total, tensors[i].name);
+    }
+    row.digest = part.digest();
+    written.tensors.push_back(std::move(row));
   }
   written.digest = whole.digest();
   PL_TRY((*file)->sync());
