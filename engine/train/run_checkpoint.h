@@ -40,6 +40,9 @@ using CheckpointGroups = std::function<Result<CheckpointGroup>(int local_ranks)>
 
 // All ranks are in this process; they meet as threads of it.
 CheckpointGroups in_this_process();
+// One rank a process, over a channel that outlives the run and that nobody uses at the same time. There is one, so
+// asynchronous saves are refused (kUnsupported).
+CheckpointGroups one_rank_a_process(ControlChannel& channel);
 
 struct RunCounters {
   std::int64_t iteration = 0;

@@ -2,6 +2,9 @@
 // weights alone, disks that fail.
 #include "engine/train/run_checkpoint.h"
 
+#include <functional>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -157,7 +160,62 @@ TEST(RunCheckpoint, OtherLayoutsBeginWithTheRandomStatesOfTheSeed) {
               HasSubstr("random states are of another layout than pp 1, dp 1"));
 }
 
-// Two processes of one rank each would do the same: here each rank has a group of its own to find its files with.
+// As a process group does it: each rank knows its own state alone, and the files are those of one process with all ranks.
+TEST(RunCheckpoint, OneRankAProcess) {
+  RunConfig config = saving(tiny(Precision::kFp16), 0);
+  config.parallel.dp = 2;
+  config.optimizer.distributed = true;
+  SimulatedDisk disk, other;
+  SimulatedFiles files(disk), theirs(other);
+  const Ran ran = run_on(files, config);
+  ASSERT_EQ(ran.error, "");
+  const std::vector<StageWorker*>& workers = ran.trainer->workers();
+  const auto group = thread_group(static_cast<int>(workers.size()));
+  RunConfig loads = ran.trainer->config();
+  loads.checkpoint.load = "/a";
+  const RunCounters counters{8, 32, 0, 8, 0};
+  const auto in_each = [&](const std::function<void(RunCheckpoint&, const std::vector<RankState>&)>& work) {
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < workers.size(); ++i) {
+      threads.emplace_back([&, i] {
+        const auto channel = collective_channel(group[i]);
+        RunCheckpoint::Parts parts{
+            &loads, &theirs, one_rank_a_process(*channel), 1, ran.trainer->record().data_digest, {}};
+        const auto made = RunCheckpoint::create(std::move(parts));
+        ASSERT_TRUE(made);
+        work(**made, {{workers[i]->rank(), &workers[i]->model(), &ran.trainer->random(i)}});
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  };
+  // Random states have been drawn from since the trainer saved; everything else is as it was.
+  in_each([&](RunCheckpoint& checkpoint, const std::vector<RankState>& ranks) {
+    const auto saved = checkpoint.save(counters, ranks);
+    EXPECT_TRUE(saved) << saved.error().text();
+  });
+  EXPECT_EQ(difference(theirs, "/a/iter_0000008", "/a/iter_0000008"), "");
+  EXPECT_EQ(tensors_in(files, "/a/iter_0000008"), tensors_in(theirs, "/a/iter_0000008"));
+  for (int shard = 0; shard < 4; ++shard) {
+    const std::string name = fmt::format("/a/iter_0000008/shard_{:05}_of_00004.safetensors", shard);
+    ASSERT_NE(other.content(name), nullptr);
+    EXPECT_EQ(other.content(name)->size(), disk.content(name)->size());
+  }
+  in_each([&](RunCheckpoint& checkpoint, const std::vector<RankState>& ranks) {
+    const auto resume = checkpoint.open();
+    ASSERT_TRUE(resume) << resume.error().text();
+    EXPECT_EQ(resume->counters.consumed_train_samples, 32);
+    std::vector<std::string> notices;
+    const Status loaded = checkpoint.load(ranks, notices);
+    EXPECT_TRUE(loaded) << loaded.error().text();
+  });
+  loads.checkpoint.async_save = true;
+  const auto channel = collective_channel(alone());
+  RunCheckpoint::Parts parts{&loads, &theirs, one_rank_a_process(*channel), 1, "", {}};
+  const auto refused = RunCheckpoint::create(std::move(parts));
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("needs a second group"));
+}
+
 TEST(RunCheckpoint, GroupsAreTheCallers) {
   RunConfig config = saving(tiny(), 0);
   const Result<RunConfig> valid = validate(config, {}, Purpose::kRun);
