@@ -231,18 +231,25 @@ struct Damage {
   std::string (*make)(StateDict& state);  // returns the word; empty: not possible in this file
 };
 
+// Null: the distributed optimizer's are in its shards.
+StateDict* states_of(StateDict& state) {
+  StateValue* states = optimizer_of(state).find("state");
+  return states == nullptr ? nullptr : states->get<StateDict>();
+}
+
 std::string lose_a_moment(StateDict& state) {
-  StateDict& states = *optimizer_of(state).find("state")->get<StateDict>();
-  for (auto& [id, value] : states) {
+  StateDict* states = states_of(state);
+  if (states == nullptr) return "";
+  for (auto& [id, value] : *states) {
     if (value.get<StateDict>()->erase("exp_avg_sq")) return "exp_avg_sq";
   }
   return "";
 }
 
 std::string add_a_state(StateDict& state) {
-  StateDict& states = *optimizer_of(state).find("state")->get<StateDict>();
-  if (states.empty()) return "";
-  (*states.begin()->second.get<StateDict>())["surplus"] = at::ones({1});
+  StateDict* states = states_of(state);
+  if (states == nullptr || states->empty()) return "";
+  (*states->begin()->second.get<StateDict>())["surplus"] = at::ones({1});
   return "surplus";
 }
 
@@ -278,6 +285,7 @@ std::string repeat_a_group(StateDict& state) {
 
 std::string same_group_again(StateDict& state) {
   StateList& groups = groups_of(state);
+  if (groups.size() < 2) return "";
   groups[1] = groups[0];
   return "param";
 }
@@ -290,6 +298,7 @@ std::string lose_a_shard(StateDict& state) {
   StateValue* shards = state.find("shards");
   if (shards == nullptr) return "";
   StateList& pieces = *shards->get<StateDict>()->find("pieces")->get<StateList>();
+  if (pieces.empty()) return "";
   const std::string name = *pieces.back().get<StateDict>()->text("param");
   pieces.pop_back();
   return name;
