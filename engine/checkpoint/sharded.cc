@@ -10,6 +10,7 @@
 
 #include "engine/checkpoint/state_json.h"
 #include "engine/checkpoint/tensor_types.h"
+#include "engine/storage/parallel.h"
 #include "engine/storage/save_plan.h"
 
 namespace plumbline {
@@ -185,8 +186,12 @@ Result<LoadedState> load_sharded(const CheckpointReader& reader, ControlChannel&
       if (!value) return tl::unexpected(value.error());
       loaded.objects.push_back({object.key, std::move(*value), object.replica});
     }
-    for (const ShardedTensor& tensor : state.tensors) PL_TRY(fill(reader, tensor));
-    return {};
+    std::uint64_t bytes = 0;
+    for (const ShardedTensor& tensor : state.tensors) bytes += tensor.data.nbytes();
+    return for_each_at_once(state.tensors.size(), bytes, [&](std::size_t i) {
+      const at::NoGradGuard no_grad;
+      return fill(reader, state.tensors[i]);
+    });
   };
   PL_TRY(agree(channel, read()));
   return loaded;

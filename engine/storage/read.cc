@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
+#include <mutex>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "engine/base/assert.h"
 #include "engine/base/hash.h"
+#include "engine/storage/parallel.h"
 
 namespace plumbline {
 namespace {
@@ -82,55 +83,65 @@ Status CheckpointReader::check_pieces() const {
   return {};
 }
 
-Status CheckpointReader::verify_shard(std::size_t index, const StorageProgress& progress) const {
-  const Shard& shard = shards_[index];
-  const FileForReading& file = *shard.file;
-  std::vector<char> block(std::min<std::uint64_t>(kBlock, file.size()));
-  Hasher whole;
-  const auto read = [&](std::uint64_t begin, std::uint64_t end, Hasher* part) -> Status {
-    while (begin < end) {
-      const std::size_t size = static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), end - begin));
-      PL_TRY(file.read_at(begin, block.data(), size));
-      whole.bytes(block.data(), size);
-      if (part != nullptr) part->bytes(block.data(), size);
-      begin += size;
-    }
-    return {};
-  };
-  std::map<std::string_view, std::uint64_t> expected;
-  for (const ManifestTensor& tensor : manifest_.tensors) {
-    for (const ManifestPiece& piece : tensor.pieces) {
-      if (static_cast<std::size_t>(piece.file) == index) expected[piece.tensor] = piece.digest;
-    }
+Status CheckpointReader::verify_header(const Shard& shard, std::uint64_t digest) {
+  std::string header(shard.header.data_begin, '\0');
+  PL_TRY(shard.file->read_at(0, header.data(), header.size()));
+  const std::uint64_t found = hash64(header);
+  if (found == digest) return {};
+  return refuse(shard.file->path(),
+                fmt::format("damaged between byte 0 and byte {}: its header has digest {}, it should be {}",
+                            header.size(), hex64(found), hex64(digest)));
+}
+
+Status CheckpointReader::verify_piece(const Shard& shard, const SafetensorsEntry& entry,
+                                      std::uint64_t digest) {
+  const std::uint64_t begin = shard.header.data_begin + entry.begin,
+                      end = shard.header.data_begin + entry.end;
+  std::vector<char> block(std::min<std::uint64_t>(kBlock, end - begin));
+  Hasher hasher;
+  for (std::uint64_t at = begin; at < end; at += block.size()) {
+    const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), end - at));
+    PL_TRY(shard.file->read_at(at, block.data(), size));
+    hasher.bytes(block.data(), size);
   }
-  PL_TRY(read(0, shard.header.data_begin, nullptr));
-  for (const SafetensorsEntry& entry : shard.header.tensors) {
-    Hasher part;
-    const std::uint64_t begin = shard.header.data_begin + entry.begin,
-                        end = shard.header.data_begin + entry.end;
-    PL_TRY(read(begin, end, &part));
-    if (part.digest() != expected.at(entry.name))
-      return refuse(
-          file.path(),
-          fmt::format("damaged between byte {} and byte {}: tensor '{}' has digest {}, it "
-                      "should be {}",
-                      begin, end, entry.name, hex64(part.digest()), hex64(expected.at(entry.name))));
-    if (progress) progress(end, file.size(), file.path());
-  }
-  if (whole.digest() != manifest_.files[index].digest)
-    return refuse(
-        file.path(),
-        fmt::format("damaged between byte 0 and byte {}: the file has digest {}, it should "
-                    "be {}",
-                    shard.header.data_begin, hex64(whole.digest()), hex64(manifest_.files[index].digest)));
-  return {};
+  if (hasher.digest() == digest) return {};
+  return refuse(shard.file->path(),
+                fmt::format("damaged between byte {} and byte {}: tensor '{}' has digest {}, it should be {}",
+                            begin, end, entry.name, hex64(hasher.digest()), hex64(digest)));
 }
 
 Status CheckpointReader::verify(const StorageProgress& progress, int rank, int ranks) const {
-  for (std::size_t i = static_cast<std::size_t>(rank); i < shards_.size();
-       i += static_cast<std::size_t>(ranks))
-    PL_TRY(verify_shard(i, progress));
-  return {};
+  struct Row {
+    const Shard* shard;
+    const SafetensorsEntry* entry;  // null: the header
+    std::uint64_t digest;
+  };
+  std::vector<Row> rows;
+  std::uint64_t total = 0;
+  const auto mine = [&](int file) { return file % ranks == rank; };
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (!mine(static_cast<int>(i))) continue;
+    rows.push_back({&shards_[i], nullptr, manifest_.files[i].digest});
+    total += shards_[i].file->size();
+  }
+  for (const ManifestTensor& tensor : manifest_.tensors) {
+    for (const ManifestPiece& piece : tensor.pieces) {
+      const Shard& shard = shards_[static_cast<std::size_t>(piece.file)];
+      if (mine(piece.file)) rows.push_back({&shard, shard.header.find(piece.tensor), piece.digest});
+    }
+  }
+  std::mutex mutex;
+  std::uint64_t done = 0;
+  return for_each_at_once(rows.size(), total, [&](std::size_t i) -> Status {
+    const Row& row = rows[i];
+    PL_TRY(row.entry == nullptr ? verify_header(*row.shard, row.digest)
+                                : verify_piece(*row.shard, *row.entry, row.digest));
+    if (!progress) return {};
+    const std::scoped_lock lock(mutex);
+    done += row.entry == nullptr ? row.shard->header.data_begin : row.entry->end - row.entry->begin;
+    progress(done, total, row.shard->file->path());
+    return {};
+  });
 }
 
 // Block by block, so that no more than a block is in memory beside the target. The digest is of the whole piece, also

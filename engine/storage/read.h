@@ -48,7 +48,8 @@ class CheckpointReader {
                     const std::vector<Stretch>& wanted, std::byte* target) const;
   Status open_shards(FileLayer& files);
   Status check_pieces() const;
-  Status verify_shard(std::size_t index, const StorageProgress& progress) const;
+  static Status verify_header(const Shard& shard, std::uint64_t digest);
+  static Status verify_piece(const Shard& shard, const SafetensorsEntry& entry, std::uint64_t digest);
 
   std::string path_;
   Manifest manifest_;

@@ -13,7 +13,7 @@
 namespace plumbline {
 namespace {
 
-// Hashed twice and written while it is in the processor's cache.
+// Hashed and written while it is in the processor's cache.
 constexpr std::uint64_t kWriteBlock = 1u << 20;
 
 tl::unexpected<Error> refuse(const std::string& path, const std::string& why) {
@@ -205,11 +205,9 @@ Result<WrittenFile> write_safetensors(FileLayer& files, const std::string& path,
   std::string head(8, '\0');
   for (std::size_t i = 0; i < 8; ++i) head[i] = static_cast<char>(json.size() >> (8 * i) & 0xFF);
   head += json;
-  Hasher whole;
   WrittenFile written;
   const std::uint64_t total = std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{head.size()});
   const auto put = [&](const void* data, std::size_t size) -> Status {
-    whole.bytes(data, size);
     written.bytes += size;
     return write_all(**file, data, size);
   };
@@ -227,7 +225,7 @@ Result<WrittenFile> write_safetensors(FileLayer& files, const std::string& path,
     row.digest = part.digest();
     written.tensors.push_back(std::move(row));
   }
-  written.digest = whole.digest();
+  written.header_digest = hash64(head);
   PL_TRY((*file)->sync());
   PL_TRY((*file)->close());
   return written;
