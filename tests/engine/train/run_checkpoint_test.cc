@@ -150,10 +150,9 @@ TEST(RunCheckpoint, OtherLayoutsBeginWithTheRandomStatesOfTheSeed) {
   RunConfig config = tiny();
   SimulatedDisk disk;
   SimulatedFiles files(disk);
-  ASSERT_EQ(run_on(files, saving(config, 0)).error, "");
-  RunConfig other = loading(config);
+  ASSERT_EQ(run_on(files, saving(config, 4)).error, "");
+  RunConfig other = loading(config, 4);
   other.parallel.pp = 1;
-  other.train.iterations = 9;
   const Ran ran = run_on(files, other);
   ASSERT_EQ(ran.error, "");
   EXPECT_THAT(ran.trainer->resume().notices.back(),
