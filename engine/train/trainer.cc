@@ -348,7 +348,9 @@ Status Trainer::Impl::open_checkpoint() {
   parts.config = &config;
   parts.files = options.files != nullptr ? options.files : &posix_files();
   parts.groups = in_this_process();
-  parts.local_ranks = config.grid.world();
+  if (options.channel != nullptr) parts.groups = one_rank_a_process(*options.channel);
+  if (options.groups) parts.groups = options.groups;
+  parts.local_ranks = options.channel != nullptr ? 1 : config.grid.world();
   if (!toy()) parts.data_digest = hex64(text.digest);
   parts.progress = options.progress;
   Result<std::unique_ptr<RunCheckpoint>> made = RunCheckpoint::create(std::move(parts));

@@ -49,8 +49,8 @@ class Trainer {
     std::function<Status(const RunRecord&)> on_step;
     // What the driver runs in place of a rank's worker (which stays alive); for fault injection in tests.
     std::function<std::unique_ptr<Worker>(StageWorker&)> wrap;
-    // Of checkpoints: where they are (null: the machine's own file system), how the ranks meet (empty: all are in this
-    // process), what is told a committed one, and how far a load or save has come.
+    // Of checkpoints: where they are (null: the machine's own file system), how the ranks meet (empty: over `channel`,
+    // or as threads of this process), what is told a committed one, and how far a load or save has come.
     FileLayer* files = nullptr;
     CheckpointGroups groups;
     std::function<void(const Saved&)> on_saved;
