@@ -1,5 +1,5 @@
-// What a run saves and goes on from, apart from the layouts of resume_test.cc: batches that change, samples that are left,
-// weights alone, disks that fail.
+// What a run saves and goes on from, apart from the layouts of resume_test.cc: batches that change, samples
+// that are left, weights alone, disks that fail.
 #include "engine/train/run_checkpoint.h"
 
 #include <functional>
@@ -159,7 +159,8 @@ TEST(RunCheckpoint, OtherLayoutsBeginWithTheRandomStatesOfTheSeed) {
               HasSubstr("random states are of another layout than pp 1, dp 1"));
 }
 
-// As a process group does it: each rank knows its own state alone, and the files are those of one process with all ranks.
+// As a process group does it: each rank knows its own state alone, and the files are those of one process with
+// all ranks.
 TEST(RunCheckpoint, OneRankAProcess) {
   RunConfig config = saving(tiny(Precision::kFp16), 0);
   config.parallel.dp = 2;
