@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "cli/common/output.h"
+#include "cli/common/program.h"
 
 namespace plumbline::cli {
 
@@ -39,7 +40,7 @@ int exec_engine(const std::vector<std::string>& arguments) {
   const Result<std::string> engine = find_engine();
   if (!engine) return report(engine.error());
   std::vector<char*> raw;
-  std::string name = "plumbline-engine";
+  std::string name = program_name();  // what the user typed is what help and errors call it
   raw.push_back(name.data());
   std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
   for (std::string& argument : rest) raw.push_back(argument.data());

@@ -27,6 +27,7 @@ void header_json(const RunRecord& record, JsonWriter& json) {
   json.field("format", kRunRecordVersion).field("producer", record.producer).field("backend", record.backend);
   json.field("schedule", record.schedule).field("command", record.command).field("seed", record.seed);
   json.field("program_digest", hex64(record.program_digest)).field("data_digest", record.data_digest);
+  if (record.resumed_from > 0) json.field("resumed_from", record.resumed_from);
   json.field("ranks", record.ranks).field("stages", record.stages).field("microbatches", record.microbatches);
   json.field("digest", hex64(record.digest())).field("completed", record.verdict_json.empty());
   json.field("event_count", static_cast<std::int64_t>(record.events.size()));
@@ -107,6 +108,8 @@ void print_text(const RunRecord& record, bool events) {
                          record.microbatches, record.seed));
   print_line(fmt::format("{} steps, {} events, {} memory points", record.steps.size(), record.events.size(),
                          record.memory.size()));
+  if (record.resumed_from > 0)
+    print_line(fmt::format("goes on from the checkpoint of iteration {}", record.resumed_from));
   if (!record.command.empty()) print_line("command " + record.command);
   print_line(fmt::format("program {}  digest {}", hex64(record.program_digest), hex64(record.digest())));
   if (!record.verdict_json.empty()) print_line("did not complete; 'plumbline report' shows why");

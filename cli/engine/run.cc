@@ -12,6 +12,7 @@
 #include "cli/common/exit_codes.h"
 #include "cli/common/options_binding.h"
 #include "cli/common/output.h"
+#include "cli/engine/progress_bar.h"
 #include "cli/engine/run_session.h"
 #include "cli/engine/run_table.h"
 #include "engine/base/assert.h"
@@ -49,6 +50,21 @@ void print_losses(const Trainer& trainer, const TrainOutcome& outcome) {
   row("unigram entropy", base.unigram);
 }
 
+void print_resume(const Resume& resume) {
+  for (const std::string& notice : resume.notices) warn(notice);
+  if (!resume.found) return;
+  print_line(fmt::format("loaded  {}, going on from iteration {}", resume.path, resume.counters.iteration));
+}
+
+// What a run that goes on elsewhere must equal: the model and the optimizer after the last step, to the bit.
+void print_model(const RunRecord& record) {
+  const auto last = std::find_if(record.steps.rbegin(), record.steps.rend(),
+                                 [](const StepRow& row) { return !row.evaluation; });
+  if (last == record.steps.rend()) return;
+  print_line(fmt::format("model  {} {} after iteration {}", hex64(last->params_digest),
+                         hex64(last->optimizer_digest), last->iteration));
+}
+
 }  // namespace
 
 // The line that repeats a run: what was given, quoted where a shell needs it.
@@ -80,6 +96,7 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
   RunTable table(valid.config, options.log_interval, options.quiet || !speaks,
                  rank == nullptr ? "virtual time" : "time");
   std::unique_ptr<RecordWriter> writer;
+  ProgressBar bar;
   Trainer::Options training;
   if (rank != nullptr) {
     training.driver = rank->driver;
@@ -89,8 +106,16 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
     table.add(record.steps.back());
     return writer->append(record);
   };
+  if (speaks) {
+    training.on_saved = [&](const Saved& saved) {
+      if (!options.quiet) print_line(fmt::format("saved  {}", saved.path));
+      for (const std::string& notice : saved.notices) warn(notice);
+    };
+    training.progress = [&](auto done, auto total, auto what) { bar.show(done, total, what); };
+  }
   Result<std::unique_ptr<Trainer>> trainer = Trainer::create(valid.config, std::move(training));
   if (!trainer) return report(trainer.error());
+  if (speaks) print_resume((*trainer)->resume());
   RunRecord& record = (*trainer)->record();
   record.producer = fmt::format("plumbline {}", release_version());
   record.command = line;
@@ -113,7 +138,14 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
     if (rank == nullptr) print_line(fmt::format("record  {}", options.out));
     return outcome->exit_code;
   }
+  if (outcome->stopped)
+    print_line(fmt::format("stopped after iteration {}: --exit-interval", outcome->iteration));
+  if (outcome->updates + outcome->skipped == 0)
+    print_line(
+        fmt::format("the checkpoint is of iteration {}, and the run ends at {}: nothing was left to train",
+                    outcome->iteration, (*trainer)->config().train.iterations));
   print_losses(**trainer, *outcome);
+  print_model(record);
   if (rank != nullptr) return kExitHolds;  // the record is put together from all ranks'
   print_line(fmt::format("digest  {}", hex64(record.digest())));
   print_line(fmt::format("record  {}", options.out));

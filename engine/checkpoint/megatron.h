@@ -93,6 +93,11 @@ Result<MegatronLoaded> megatron_contents(const StateValue& file, const std::stri
 // model_parallel_size and know no pipeline.
 Status compare_megatron_args(const StateDict& saved, const StateDict& own, double version, bool vocabulary);
 
+// A table of one row a token (embedding, output layer) padded to another number of rows, as another
+// tensor-parallel size or make_vocab_size_divisible_by has it: the first `tokens` rows count, rows beyond the
+// table's are zeros. Refuses fewer rows than tokens, in the table or wanted.
+Result<at::Tensor> repad_rows(const at::Tensor& table, std::int64_t tokens, std::int64_t rows);
+
 // QKV weights of versions below 2 into today's order (heads, splits, head size), splits = 3, or 2 for
 // key-value: version 0 stored (splits, heads, head size), version 1 (heads, head size, splits). The first
 // dimension is the fused one.

@@ -212,6 +212,19 @@ Status compare_megatron_args(const StateDict& saved, const StateDict& own, doubl
   return fail(ErrorCode::kState, "arguments of the checkpoint and of this run differ: " + differences);
 }
 
+Result<at::Tensor> repad_rows(const at::Tensor& table, std::int64_t tokens, std::int64_t rows) {
+  if (tokens < 1 || rows < tokens || table.dim() < 1 || table.size(0) < tokens)
+    return fail(ErrorCode::kState,
+                fmt::format("a table of {} cannot be padded to {} rows: {} tokens must fit in both",
+                            describe(StateValue(table)), rows, tokens));
+  std::vector<std::int64_t> shape = table.sizes().vec();
+  shape[0] = rows;
+  at::Tensor out = at::zeros(shape, table.options().requires_grad(false));
+  const std::int64_t kept = std::min(rows, table.size(0));
+  out.narrow(0, 0, kept).copy_(table.detach().narrow(0, 0, kept));
+  return out;
+}
+
 Result<at::Tensor> reorder_qkv(const at::Tensor& weight, double version, std::int64_t splits,
                                std::int64_t heads) {
   if (version >= 2.0) return weight;

@@ -9,6 +9,8 @@
 namespace plumbline {
 namespace {
 
+constexpr std::int64_t kCudaState = 16;  // c10's CUDAGeneratorImpl: 8 bytes of seed, 8 of offset
+
 // LibTorch checks sizes itself, by throwing; this is said before.
 Status check_state(const std::string& name, const at::Tensor& state) {
   const std::int64_t size = cpu_rng_state().numel();
@@ -55,6 +57,9 @@ Status RngTracker::add(const std::string& name, std::uint64_t seed) {
 Status RngTracker::fork(const std::string& name, const std::function<void()>& draw) {
   const auto found = states_.find(name);
   if (found == states_.end()) return fail(ErrorCode::kState, fmt::format("no random state '{}'", name));
+  if (found->second.numel() == kCudaState)
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("random state '{}' is of a CUDA generator; the CPU's cannot draw from it", name));
   const at::Tensor outside = cpu_rng_state();
   PL_TRY(set_cpu_rng_state(found->second));
   draw();
@@ -75,7 +80,9 @@ Status RngTracker::load_state_dict(const StateDict& state) {
     const auto* tensor = value.get<at::Tensor>();
     if (tensor == nullptr)
       return fail(ErrorCode::kState, fmt::format("random state '{}' is {}", name, describe(value)));
-    PL_TRY(check_state(name, *tensor));
+    const bool cuda =
+        tensor->defined() && tensor->scalar_type() == at::kByte && tensor->numel() == kCudaState;
+    if (!cuda) PL_TRY(check_state(name, *tensor));
     loaded[name] = tensor->to(at::kCPU).contiguous().clone();
   }
   states_ = std::move(loaded);

@@ -1,6 +1,7 @@
 // RngTracker: named random states of one rank, as Megatron's model-parallel code keeps them: inside
 // fork("name") LibTorch's CPU generator draws from that state, and goes on from there the next time; outside
-// it is what it was. States are the generator's own bytes, so they round trip bit for bit.
+// it is what it was. States are the generator's own bytes, so they round trip bit for bit; those of CUDA generators
+// (seed and offset, 16 bytes) are kept and saved as they are, and drawn from by whoever has the device.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@ class RngTracker {
  public:
   // Refuses (kState) a name or a seed that is there already: two streams would be one.
   Status add(const std::string& name, std::uint64_t seed);
+  // Refuses a name it does not know, and a state of a CUDA generator.
   Status fork(const std::string& name, const std::function<void()>& draw);
 
   // {"model-parallel-rng": bytes as a tensor, ...}

@@ -1,12 +1,16 @@
 #include "engine/checkpoint/sharded.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
+#include <string_view>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include "engine/checkpoint/state_json.h"
 #include "engine/checkpoint/tensor_types.h"
+#include "engine/storage/parallel.h"
 #include "engine/storage/save_plan.h"
 
 namespace plumbline {
@@ -125,6 +129,24 @@ Result<PreparedState> prepare_state(std::int64_t iteration, const ShardedStateDi
   return prepared;
 }
 
+Status choose_owners(ControlChannel& channel, ShardedStateDict& state) {
+  std::string own;  // keys hold no line ends: they are names of parameters and of what is kept of them
+  for (const ShardedObject& object : state.objects) own += object.key + "\n";
+  const Result<std::vector<std::string>> all = channel.exchange(own);
+  if (!all) return tl::unexpected(all.error());
+  std::set<std::string, std::less<>> below;  // of the ranks below this one
+  for (int rank = 0; rank < channel.rank(); ++rank) {
+    std::string_view rest = (*all)[static_cast<std::size_t>(rank)];
+    while (!rest.empty()) {
+      const std::size_t end = rest.find('\n');
+      below.emplace(rest.substr(0, end));
+      rest.remove_prefix(end + 1);
+    }
+  }
+  for (ShardedObject& object : state.objects) object.replica = below.contains(object.key) ? 1 : 0;
+  return {};
+}
+
 Result<Saved> save_sharded(FileLayer& files, ControlChannel& channel, const std::string& directory,
                            std::int64_t iteration, const ShardedStateDict& state, const AliasTable& aliases,
                            const SaveOptions& options) {
@@ -164,8 +186,12 @@ Result<LoadedState> load_sharded(const CheckpointReader& reader, ControlChannel&
       if (!value) return tl::unexpected(value.error());
       loaded.objects.push_back({object.key, std::move(*value), object.replica});
     }
-    for (const ShardedTensor& tensor : state.tensors) PL_TRY(fill(reader, tensor));
-    return {};
+    std::uint64_t bytes = 0;
+    for (const ShardedTensor& tensor : state.tensors) bytes += tensor.data.nbytes();
+    return for_each_at_once(state.tensors.size(), bytes, [&](std::size_t i) {
+      const at::NoGradGuard no_grad;
+      return fill(reader, state.tensors[i]);
+    });
   };
   PL_TRY(agree(channel, read()));
   return loaded;

@@ -27,6 +27,10 @@ struct PreparedState {
 Result<PreparedState> prepare_state(std::int64_t iteration, const ShardedStateDict& state,
                                     const AliasTable& aliases = {});
 
+// Objects that several ranks hold are saved by the lowest one that has them: it gets replica 0, all others 1. For
+// states whose holders depend on what a rank happens to have (one without parameters has no steps). An exchange.
+Status choose_owners(ControlChannel& channel, ShardedStateDict& state);
+
 // A rank whose state cannot be stored makes the save fail on every rank.
 Result<Saved> save_sharded(FileLayer& files, ControlChannel& channel, const std::string& directory,
                            std::int64_t iteration, const ShardedStateDict& state,

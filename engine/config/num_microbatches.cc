@@ -238,8 +238,8 @@ Result<std::int64_t> NumMicrobatches::samples_for(std::int64_t iterations) const
   return samples;
 }
 
-Result<std::int64_t> NumMicrobatches::iterations_for(std::int64_t samples) const {
-  std::int64_t done = 0, consumed = 0;
+Result<std::int64_t> NumMicrobatches::iterations_between(std::int64_t consumed, std::int64_t samples) const {
+  std::int64_t done = 0;
   while (true) {
     const Result<Stretch> next = stretch(consumed);
     PL_TRY(next);

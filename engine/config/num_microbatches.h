@@ -59,7 +59,9 @@ class NumMicrobatches {
   Result<Plan> plan(std::int64_t consumed, std::int64_t iterations) const;
   // Whole steps of a run of `samples` samples from 0 on; what is left after them is less than a step
   // (Megatron's train_samples, too, rounds down). And the other way round: the samples of that many steps.
-  Result<std::int64_t> iterations_for(std::int64_t samples) const;
+  Result<std::int64_t> iterations_for(std::int64_t samples) const { return iterations_between(0, samples); }
+  // ... when `consumed` of them are behind.
+  Result<std::int64_t> iterations_between(std::int64_t consumed, std::int64_t samples) const;
   Result<std::int64_t> samples_for(std::int64_t iterations) const;
 
  private:

@@ -1,4 +1,4 @@
-// The rows of [model] and [train].
+// The rows of [model], [train] and [checkpoint].
 #include "engine/config/option_row.h"
 
 namespace plumbline::detail {
@@ -42,6 +42,8 @@ Rows train_rows() {
                        "steps between evaluations; 0: only at the end"),
       row<IntegerText>("train", "eval_iterations", PL_FIELD(train.eval_iterations), {"--eval-iters"},
                        "forward-only steps of an evaluation; 0: none"),
+      row<IntegerText>("train", "exit_interval", PL_FIELD(train.exit_interval), {"--exit-interval"},
+                       "stop after an iteration that is a multiple of it; 0: run to the end"),
       row<PlainText>("train", "data", PL_FIELD(train.data), {"--data", "--data-path"},
                      "file or directory of the training text; empty: the text that comes with plumbline"),
       choice<Precision>("train", "precision", PL_FIELD(train.precision), {"--precision"},
@@ -49,11 +51,41 @@ Rows train_rows() {
   };
 }
 
+Rows checkpoint_rows() {
+  return {
+      row<PlainText>("checkpoint", "save", PL_FIELD(checkpoint.save), {"--save"},
+                     "directory for checkpoints; empty: none are saved"),
+      row<PlainText>("checkpoint", "load", PL_FIELD(checkpoint.load), {"--load"},
+                     "directory of checkpoints to go on from; without a tracker in it training starts at 0"),
+      row<IntegerText>("checkpoint", "interval", PL_FIELD(checkpoint.interval),
+                       {"--save-interval", "--persistent-save-interval"},
+                       "iterations between checkpoints; 0: only where the run ends; needs save"),
+      row<IntegerText>("checkpoint", "keep_last", PL_FIELD(checkpoint.keep_last), {"--ckpt-keep-last"},
+                       "checkpoints to keep, older ones are removed after a save; 0: all"),
+      row<SwitchText>("checkpoint", "async_save", PL_FIELD(checkpoint.async_save), {"--async-save"},
+                      "training goes on while a copy of the state is written"),
+      row<SwitchText>("checkpoint", "save_optim", PL_FIELD(checkpoint.save_optim), {"--save-optim"},
+                      "optimizer, loss scaler and scheduler are saved (--no-save-optim: weights alone)"),
+      row<SwitchText>("checkpoint", "save_rng", PL_FIELD(checkpoint.save_rng), {"--save-rng"},
+                      "random states are saved"),
+      row<SwitchText>("checkpoint", "load_optim", PL_FIELD(checkpoint.load_optim), {"--load-optim"},
+                      "optimizer, loss scaler and scheduler are loaded (--no-load-optim: they start anew)"),
+      row<SwitchText>("checkpoint", "load_rng", PL_FIELD(checkpoint.load_rng), {"--load-rng"},
+                      "random states are loaded"),
+      row<SwitchText>("checkpoint", "finetune", PL_FIELD(checkpoint.finetune), {"--finetune"},
+                      "load weights alone: training starts at iteration 0 with a new optimizer"),
+      row<IntegerText>("checkpoint", "step", PL_FIELD(checkpoint.step), {"--ckpt-step"},
+                       "iteration to load; -1: the one that the tracker names"),
+      row<SwitchText>("checkpoint", "exit_on_missing", PL_FIELD(checkpoint.exit_on_missing),
+                      {"--exit-on-missing-checkpoint"}, "nothing to load is an error"),
+  };
+}
+
 }  // namespace
 
 std::vector<Option> make_model_options() {
   Rows all;
-  for (Rows& part : std::vector<Rows>{model_rows(), train_rows()}) {
+  for (Rows& part : std::vector<Rows>{model_rows(), train_rows(), checkpoint_rows()}) {
     all.insert(all.end(), std::make_move_iterator(part.begin()), std::make_move_iterator(part.end()));
   }
   return all;

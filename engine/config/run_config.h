@@ -115,8 +115,23 @@ struct TrainConfig {
   int micro_batch_size = 1;  // sequences a microbatch
   int eval_interval = 0;     // 0: evaluate only at the end
   int eval_iterations = 4;   // forward-only steps an evaluation
+  int exit_interval = 0;     // stop after an iteration that is a multiple of it; 0: run to the end
   std::string data;          // file or directory; empty: the snapshot in tests/data
   Precision precision = Precision::kFp32;
+};
+
+// What a run saves and what it goes on from (docs/checkpoints.md).
+struct CheckpointConfig {
+  std::string save;   // directory; empty: nothing is saved
+  std::string load;   // likewise
+  int interval = 0;   // iterations between checkpoints; 0: only where the run ends
+  int keep_last = 0;  // checkpoints to keep; 0: all
+  bool async_save = false;
+  bool save_optim = true, save_rng = true;
+  bool load_optim = true, load_rng = true;
+  bool finetune = false;         // weights alone, and everything else from the beginning
+  int step = -1;                 // iteration to load; -1: what the tracker names
+  bool exit_on_missing = false;  // nothing to load is an error
 };
 
 struct OptimizerConfig {
@@ -257,6 +272,7 @@ struct RunConfig {
   ScheduleConfig schedule;
   ModelConfig model;
   TrainConfig train;
+  CheckpointConfig checkpoint;
   OptimizerConfig optimizer;
   LossScaleConfig loss_scale;
   TimeConfig time;

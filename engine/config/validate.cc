@@ -36,6 +36,7 @@ Validation validate_all(RunConfig config, const Origins& origins, Purpose purpos
   detail::check_schedule(book);
   detail::check_model(book);
   detail::check_optimizer(book);
+  detail::check_checkpoint(book);
   detail::check_what_if(book);
   return result;
 }

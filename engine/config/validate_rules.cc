@@ -201,6 +201,20 @@ void check_model(RuleBook& book) {
     book.refuse("model.vocab", "is below 256, and gpt's tokens are bytes", "use 256");
 }
 
+void check_checkpoint(RuleBook& book) {
+  const CheckpointConfig& c = book.config.checkpoint;
+  const auto needs = [&](const char* option, bool given, const std::string& directory, const char* flag) {
+    if (given && directory.empty())
+      book.refuse(option, fmt::format("needs {} DIRECTORY", flag), fmt::format("give {}", flag));
+  };
+  needs("checkpoint.interval", c.interval > 0, c.save, "--save");
+  needs("checkpoint.keep_last", c.keep_last > 0, c.save, "--save");
+  needs("checkpoint.async_save", c.async_save, c.save, "--save");
+  needs("checkpoint.finetune", c.finetune, c.load, "--load");
+  needs("checkpoint.step", c.step >= 0, c.load, "--load");
+  needs("checkpoint.exit_on_missing", c.exit_on_missing, c.load, "--load");
+}
+
 void check_what_if(RuleBook& book) {
   TimeConfig& t = book.config.time;
   const int world = book.config.grid.world();

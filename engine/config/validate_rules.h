@@ -40,6 +40,7 @@ void check_schedule(RuleBook& book);  // chunks, group size, microbatches for th
 void check_model(RuleBook& book);     // divisibility where something is trained; derives ffn_hidden
 void check_optimizer(
     RuleBook& book);  // validate_optimizer.cc: rates, lengths, sharding, precisions, loss scale
-void check_what_if(RuleBook& book);  // time lists, links, slow ranks, faults; derives link latencies
+void check_checkpoint(RuleBook& book);  // what needs a directory to save to or load from
+void check_what_if(RuleBook& book);     // time lists, links, slow ranks, faults; derives link latencies
 
 }  // namespace plumbline::detail

@@ -1,5 +1,6 @@
 // BaseOptimizer's state dict: writing it, and reading it in two passes - everything is checked, then
 // everything is changed.
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -270,7 +271,7 @@ Status BaseOptimizer::load_state_dict(const StateDict& state) {
   std::vector<ParamState*> own;
   for (const Loaded& loaded : *all) own.push_back(find_state(*loaded.parameter));
   detach(*all, own);
-  groups_ = std::move(next);
+  std::move(next.begin(), next.end(), groups_.begin());  // in place: schedulers point there
   const Adoptable adoptable(*all);
   for (const Loaded& loaded : *all) {
     if (loaded.present) {

@@ -117,7 +117,7 @@ Status DistributedOptimizer::load_state_dict(const StateDict& state) {
   LossScaler scaler = scaler_;
   std::vector<std::string> notices;
   PL_TRY(load_scaler(state, scaler, notices));
-  inner_->param_groups() = std::move(next);
+  std::move(next.begin(), next.end(), inner_->param_groups().begin());  // in place: schedulers point there
   scaler_ = scaler;
   notices_ = std::move(notices);
   init_state();

@@ -1,5 +1,6 @@
 // What a checkpoint has of the base optimizer: its dictionary brought into the current order, and sharded
 // keys.
+#include <algorithm>
 #include <map>
 #include <string>
 #include <string_view>
@@ -170,7 +171,7 @@ Status WrapperOptimizer::load_sharded_objects(const std::vector<ShardedObject>& 
       return fail(fine.error().code, fmt::format("parameter group {}, {}", g, fine.error().message));
     }
   }
-  inner_->param_groups() = std::move(next);
+  std::move(next.begin(), next.end(), inner_->param_groups().begin());  // in place: schedulers point there
   if (!step) return {};
   for (const ParameterPtr& parameter : inner_->parameters()) {
     if (ParamState* state = inner_->find_state(*parameter)) state->step = *step;

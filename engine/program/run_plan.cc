@@ -42,7 +42,7 @@ Result<std::size_t> program_for(const RunConfig& config, std::int64_t microbatch
 }  // namespace
 
 const RunPlan::Stretch& RunPlan::stretch_of(std::int64_t iteration) const {
-  PL_ASSERT(iteration >= 0 && !stretches.empty());
+  PL_ASSERT(!stretches.empty() && iteration >= stretches.front().first);
   const auto after =
       std::upper_bound(stretches.begin(), stretches.end(), iteration,
                        [](std::int64_t value, const Stretch& stretch) { return value < stretch.first; });
@@ -60,14 +60,15 @@ std::vector<const Program*> RunPlan::programs() const {
 Result<RunPlan> plan_run(const RunConfig& config, const ModelSizes& sizes, const RunPlanOptions& options) {
   const Result<NumMicrobatches> batches = num_microbatches_of(config);
   if (!batches) return tl::unexpected(batches.error());
-  const Result<NumMicrobatches::Plan> steps = batches->plan(0, config.train.iterations);
+  const std::int64_t left = std::max<std::int64_t>(1, config.train.iterations - options.iteration);
+  const Result<NumMicrobatches::Plan> steps = batches->plan(options.consumed, left);
   if (!steps) return tl::unexpected(steps.error());
   RunPlan plan;
   for (const auto& [iteration, batch] : *steps) {
     const Result<std::size_t> program =
         program_for(config, batch.num_microbatches, sizes, options.lowering, plan);
     if (!program) return tl::unexpected(program.error());
-    plan.stretches.push_back({iteration, batch, *program});
+    plan.stretches.push_back({options.iteration + iteration, batch, *program});
   }
   plan.main_program = plan.stretches.back().program;
   for (std::size_t i = 0; i < plan.train.size(); ++i) {

@@ -43,10 +43,14 @@ struct RunPlan {
 // Which other Programs than those of training are wanted.
 struct RunPlanOptions {
   bool evaluation = false;
+  // Where the run begins: a resumed one does in the middle. Stretches count iterations from 0 all the same.
+  std::int64_t iteration = 0;
+  std::int64_t consumed = 0;  // samples before it
   LowerOptions lowering;  // of the training Programs
 };
 
-// The configuration must have passed validate(). A listed schedule (CSV) has its own number of microbatches.
+// The configuration must have passed validate(). A run that has no step left gets the Program of the step that would
+// come next. A listed schedule (CSV) has its own number of microbatches.
 Result<RunPlan> plan_run(const RunConfig& config, const ModelSizes& sizes,
                          const RunPlanOptions& options = {});
 

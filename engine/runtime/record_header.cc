@@ -127,6 +127,7 @@ std::string header_json(const RunRecord& record) {
   out.field("seed", hex64(record.seed)).field("program_digest", hex64(record.program_digest));
   out.field("data_digest", record.data_digest).field("ranks", record.ranks).field("stages", record.stages);
   out.field("microbatches", record.microbatches).field("config", record.config);
+  if (record.resumed_from > 0) out.field("resumed_from", record.resumed_from);
   write_numbers(out, "pipeline_coordinate", record.pipeline_coordinate);
   write_numbers(out, "replica", record.replica);
   out.key("streams").begin_array();
@@ -158,6 +159,7 @@ Status read_header(std::string_view text, const std::string& name, RunRecord& re
   record.stages = fields.count("stages");
   record.microbatches = fields.count("microbatches");
   record.config = fields.text("config");
+  if (Fields::find(json, "resumed_from") != nullptr) record.resumed_from = fields.count("resumed_from");
   record.pipeline_coordinate = fields.numbers("pipeline_coordinate");
   record.replica = fields.numbers("replica");
   for (const Json& stream : fields.list("streams")) {

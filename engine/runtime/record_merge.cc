@@ -25,6 +25,7 @@ Status same_header(const RunRecord& a, const RunRecord& b) {
        a.program_digest == b.program_digest && a.stages == b.stages && a.microbatches == b.microbatches},
       {"the world",
        a.ranks == b.ranks && a.pipeline_coordinate == b.pipeline_coordinate && a.replica == b.replica},
+      {"the iteration it goes on from", a.resumed_from == b.resumed_from},
       {"the table of streams", a.streams == b.streams},
       {"the table of labels", a.labels == b.labels}};
   for (const auto& [name, same] : fields) {

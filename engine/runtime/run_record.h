@@ -87,6 +87,7 @@ struct RunRecord {
   std::int32_t ranks = 0;  // world
   std::int32_t stages = 0;
   std::int32_t microbatches = 0;
+  std::int32_t resumed_from = 0;  // iteration of the checkpoint that the run went on from; 0: none
   std::vector<std::int32_t> pipeline_coordinate;  // per rank
   std::vector<std::int32_t> replica;              // per rank: data-parallel coordinate
   std::vector<std::string> streams;               // names, index = RunEvent::stream
@@ -97,7 +98,8 @@ struct RunRecord {
   std::vector<StepRow> steps;
   std::string verdict_json;  // of a run that did not complete (sim/verdict.h); empty: completed
 
-  // Digest of everything but producer, command and version: same seed, config and version give the same one.
+  // Digest of everything but producer, command, resumed_from and version: same seed, config and version give
+  // the same one.
   std::uint64_t digest() const;
 };
 

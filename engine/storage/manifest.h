@@ -26,7 +26,7 @@ inline constexpr std::string_view kObjectTensor = "object:";
 struct ManifestFile {
   std::string name;  // beside the manifest
   std::uint64_t bytes = 0;
-  std::uint64_t digest = 0;
+  std::uint64_t digest = 0;  // of its header; the pieces have those of everything else
 };
 
 struct ManifestPiece {

@@ -50,7 +50,10 @@ class PosixWriting : public FileForWriting {
   Result<std::size_t> write_some(const void* data, std::size_t size) override {
     while (true) {
       const ssize_t taken = ::write(fd_.get(), data, std::min<std::size_t>(size, 1u << 30));
-      if (taken >= 0) return static_cast<std::size_t>(taken);
+      if (taken >= 0) {
+        write_back(static_cast<std::uint64_t>(taken));
+        return static_cast<std::size_t>(taken);
+      }
       if (errno != EINTR) return system_error(path_, "write", errno);
     }
   }
@@ -65,13 +68,28 @@ class PosixWriting : public FileForWriting {
   const std::string& path() const override { return path_; }
 
  private:
+  // Lets the disk begin while more is on its way, so that sync() has less to wait for. A hint: failures do not matter.
+  void write_back(std::uint64_t taken) {
+    constexpr std::uint64_t kEvery = 16u << 20;
+    written_ += taken;
+    if (written_ - begun_ < kEvery) return;
+#ifdef SYNC_FILE_RANGE_WRITE
+    (void)::sync_file_range(fd_.get(), static_cast<off64_t>(begun_), static_cast<off64_t>(written_ - begun_),
+                            SYNC_FILE_RANGE_WRITE);
+#endif
+    begun_ = written_;
+  }
+
   std::string path_;
   Descriptor fd_;
+  std::uint64_t written_ = 0, begun_ = 0;
 };
 
 class PosixReading : public FileForReading {
  public:
-  PosixReading(std::string path, int fd, std::uint64_t size) : path_(std::move(path)), fd_(fd), size_(size) {}
+  PosixReading(std::string path, int fd, std::uint64_t size) : path_(std::move(path)), fd_(fd), size_(size) {
+    (void)::posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint
+  }
   std::uint64_t size() const override { return size_; }
   Status read_at(std::uint64_t offset, void* data, std::size_t size) const override {
     if (offset > size_ || size > size_ - offset)

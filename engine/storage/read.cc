@@ -2,19 +2,20 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
+#include <mutex>
 #include <set>
 
 #include <fmt/format.h>
 
 #include "engine/base/assert.h"
 #include "engine/base/hash.h"
+#include "engine/storage/parallel.h"
 
 namespace plumbline {
 namespace {
 
 constexpr std::uint64_t kMaxManifest = 256u << 20;
-constexpr std::size_t kBlock = 4u << 20;
+constexpr std::size_t kBlock = 1u << 20;  // hashed and copied while it is in the processor's cache
 
 tl::unexpected<Error> refuse(const std::string& path, const std::string& why) {
   return fail(ErrorCode::kParse, fmt::format("{}: {}", path, why));
@@ -82,90 +83,119 @@ Status CheckpointReader::check_pieces() const {
   return {};
 }
 
-Status CheckpointReader::verify_shard(std::size_t index, const StorageProgress& progress) const {
-  const Shard& shard = shards_[index];
-  const FileForReading& file = *shard.file;
-  std::vector<char> block(std::min<std::uint64_t>(kBlock, file.size()));
-  Hasher whole;
-  const auto read = [&](std::uint64_t begin, std::uint64_t end, Hasher* part) -> Status {
-    while (begin < end) {
-      const std::size_t size = static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), end - begin));
-      PL_TRY(file.read_at(begin, block.data(), size));
-      whole.bytes(block.data(), size);
-      if (part != nullptr) part->bytes(block.data(), size);
-      begin += size;
-    }
-    return {};
-  };
-  std::map<std::string_view, std::uint64_t> expected;
-  for (const ManifestTensor& tensor : manifest_.tensors) {
-    for (const ManifestPiece& piece : tensor.pieces) {
-      if (static_cast<std::size_t>(piece.file) == index) expected[piece.tensor] = piece.digest;
-    }
+Status CheckpointReader::verify_header(const Shard& shard, std::uint64_t digest) {
+  std::string header(shard.header.data_begin, '\0');
+  PL_TRY(shard.file->read_at(0, header.data(), header.size()));
+  const std::uint64_t found = hash64(header);
+  if (found == digest) return {};
+  return refuse(shard.file->path(),
+                fmt::format("damaged between byte 0 and byte {}: its header has digest {}, it should be {}",
+                            header.size(), hex64(found), hex64(digest)));
+}
+
+Status CheckpointReader::verify_piece(const Shard& shard, const SafetensorsEntry& entry,
+                                      std::uint64_t digest) {
+  const std::uint64_t begin = shard.header.data_begin + entry.begin,
+                      end = shard.header.data_begin + entry.end;
+  std::vector<char> block(std::min<std::uint64_t>(kBlock, end - begin));
+  Hasher hasher;
+  for (std::uint64_t at = begin; at < end; at += block.size()) {
+    const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), end - at));
+    PL_TRY(shard.file->read_at(at, block.data(), size));
+    hasher.bytes(block.data(), size);
   }
-  PL_TRY(read(0, shard.header.data_begin, nullptr));
-  for (const SafetensorsEntry& entry : shard.header.tensors) {
-    Hasher part;
-    const std::uint64_t begin = shard.header.data_begin + entry.begin,
-                        end = shard.header.data_begin + entry.end;
-    PL_TRY(read(begin, end, &part));
-    if (part.digest() != expected.at(entry.name))
-      return refuse(
-          file.path(),
-          fmt::format("damaged between byte {} and byte {}: tensor '{}' has digest {}, it "
-                      "should be {}",
-                      begin, end, entry.name, hex64(part.digest()), hex64(expected.at(entry.name))));
-    if (progress) progress(end, file.size(), file.path());
-  }
-  if (whole.digest() != manifest_.files[index].digest)
-    return refuse(
-        file.path(),
-        fmt::format("damaged between byte 0 and byte {}: the file has digest {}, it should "
-                    "be {}",
-                    shard.header.data_begin, hex64(whole.digest()), hex64(manifest_.files[index].digest)));
-  return {};
+  if (hasher.digest() == digest) return {};
+  return refuse(shard.file->path(),
+                fmt::format("damaged between byte {} and byte {}: tensor '{}' has digest {}, it should be {}",
+                            begin, end, entry.name, hex64(hasher.digest()), hex64(digest)));
 }
 
 Status CheckpointReader::verify(const StorageProgress& progress, int rank, int ranks) const {
-  for (std::size_t i = static_cast<std::size_t>(rank); i < shards_.size();
-       i += static_cast<std::size_t>(ranks))
-    PL_TRY(verify_shard(i, progress));
-  return {};
+  struct Row {
+    const Shard* shard;
+    const SafetensorsEntry* entry;  // null: the header
+    std::uint64_t digest;
+  };
+  std::vector<Row> rows;
+  std::uint64_t total = 0;
+  const auto mine = [&](int file) { return file % ranks == rank; };
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (!mine(static_cast<int>(i))) continue;
+    rows.push_back({&shards_[i], nullptr, manifest_.files[i].digest});
+    total += shards_[i].file->size();
+  }
+  for (const ManifestTensor& tensor : manifest_.tensors) {
+    for (const ManifestPiece& piece : tensor.pieces) {
+      const Shard& shard = shards_[static_cast<std::size_t>(piece.file)];
+      if (mine(piece.file)) rows.push_back({&shard, shard.header.find(piece.tensor), piece.digest});
+    }
+  }
+  std::mutex mutex;
+  std::uint64_t done = 0;
+  return for_each_at_once(rows.size(), total, [&](std::size_t i) -> Status {
+    const Row& row = rows[i];
+    PL_TRY(row.entry == nullptr ? verify_header(*row.shard, row.digest)
+                                : verify_piece(*row.shard, *row.entry, row.digest));
+    if (!progress) return {};
+    const std::scoped_lock lock(mutex);
+    done += row.entry == nullptr ? row.shard->header.data_begin : row.entry->end - row.entry->begin;
+    progress(done, total, row.shard->file->path());
+    return {};
+  });
 }
 
-Result<std::vector<std::byte>> CheckpointReader::read_piece(const ManifestTensor& tensor,
-                                                            const ManifestPiece& piece) const {
+// Block by block, so that no more than a block is in memory beside the target. The digest is of the whole piece, also
+// when only some of it is wanted.
+Status CheckpointReader::read_piece(const ManifestTensor& tensor, const ManifestPiece& piece,
+                                    const std::vector<Stretch>& wanted, std::byte* target) const {
   const Shard& shard = shards_[static_cast<std::size_t>(piece.file)];
   const SafetensorsEntry* entry = shard.header.find(piece.tensor);
   PL_ASSERT(entry != nullptr);  // check_pieces()
-  std::vector<std::byte> bytes(entry->end - entry->begin);
-  PL_TRY(shard.file->read_at(shard.header.data_begin + entry->begin, bytes.data(), bytes.size()));
-  if (hash64(bytes.data(), bytes.size()) != piece.digest)
-    return refuse(shard.file->path(),
-                  fmt::format("tensor '{}' ({}) changed since it was verified", piece.tensor, tensor.key));
-  return bytes;
+  const std::uint64_t begin = shard.header.data_begin + entry->begin, size = entry->end - entry->begin;
+  const bool direct = wanted.size() == 1 && wanted.front().from == 0 && wanted.front().bytes == size;
+  std::vector<std::byte> block(direct ? 0 : std::min<std::uint64_t>(kBlock, size));
+  Hasher hasher;
+  std::size_t next = 0;
+  for (std::uint64_t at = 0; at < size; at += kBlock) {
+    const auto now = static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, size - at));
+    std::byte* data = direct ? target + wanted.front().to + at : block.data();
+    PL_TRY(shard.file->read_at(begin + at, data, now));
+    hasher.bytes(data, now);
+    while (!direct && next < wanted.size()) {
+      const Stretch& stretch = wanted[next];
+      const std::uint64_t first = std::max(at, stretch.from),
+                          last = std::min(at + now, stretch.from + stretch.bytes);
+      if (first < last)
+        std::memcpy(target + stretch.to + (first - stretch.from), data + (first - at), last - first);
+      if (stretch.from + stretch.bytes > at + now) break;
+      ++next;
+    }
+  }
+  if (hasher.digest() == piece.digest) return {};
+  return refuse(shard.file->path(),
+                fmt::format("tensor '{}' ({}) changed since it was verified", piece.tensor, tensor.key));
 }
 
 Status CheckpointReader::read_place(const ManifestTensor& tensor, const Place& place, const Shape& global,
                                     void* data) const {
   PL_TRY(check_place(place, global, fmt::format("tensor '{}'", tensor.key)));
   const std::vector<Run> wanted = runs_of(place, global);
-  const std::size_t width = static_cast<std::size_t>(element_bits(tensor.type)) / 8;
-  if (width == 0 && (place != whole_place(tensor.shape) || tensor.pieces.size() != 1))
+  const std::uint64_t width = static_cast<std::uint64_t>(element_bits(tensor.type)) / 8;
+  const bool whole = place == whole_place(tensor.shape) && tensor.pieces.size() == 1;
+  if (width == 0 && !whole)
     return fail(ErrorCode::kUnsupported, fmt::format("tensor '{}': parts of {} are smaller than a byte",
                                                      tensor.key, element_name(tensor.type)));
   for (const ManifestPiece& piece : tensor.pieces) {
-    const std::vector<Run> held = runs_of(piece.place, tensor.shape);
-    bool any = false;
-    for_each_common(held, wanted, [&](std::int64_t, std::int64_t, std::int64_t) { any = true; });
-    if (!any) continue;
-    const Result<std::vector<std::byte>> bytes = read_piece(tensor, piece);
-    if (!bytes) return tl::unexpected(bytes.error());
-    for_each_common(held, wanted, [&](std::int64_t from, std::int64_t to, std::int64_t length) {
-      std::memcpy(static_cast<std::byte*>(data) + static_cast<std::size_t>(to) * width,
-                  bytes->data() + static_cast<std::size_t>(from) * width,
-                  static_cast<std::size_t>(length) * width);
-    });
+    std::vector<Stretch> stretches;
+    for_each_common(runs_of(piece.place, tensor.shape), wanted,
+                    [&](std::int64_t from, std::int64_t to, std::int64_t length) {
+                      stretches.push_back({static_cast<std::uint64_t>(from) * width,
+                                           static_cast<std::uint64_t>(to) * width,
+                                           static_cast<std::uint64_t>(length) * width});
+                    });
+    if (stretches.empty()) continue;
+    if (width == 0) stretches = {{0, 0, *byte_count(tensor.type, tensor.shape)}};
+    PL_TRY(read_piece(tensor, piece, stretches, static_cast<std::byte*>(data)));
   }
   return {};
 }

@@ -28,9 +28,8 @@ class CheckpointReader {
   // Every byte of every file against the digests. Of several ranks each takes its share (rank of ranks).
   Status verify(const StorageProgress& progress = {}, int rank = 0, int ranks = 1) const;
 
-  // The piece's bytes, digest checked.
-  Result<std::vector<std::byte>> read_piece(const ManifestTensor& tensor, const ManifestPiece& piece) const;
-  // The elements of `place`, in its order, into `data`. One piece is in memory at a time.
+  // The elements of `place`, in its order, into `data`, digests checked once more. No more than a block of 1 MiB is in
+  // memory beside it.
   Status read_place(const ManifestTensor& tensor, const Place& place, void* data) const {
     return read_place(tensor, place, tensor.shape, data);
   }
@@ -42,9 +41,15 @@ class CheckpointReader {
     std::unique_ptr<FileForReading> file;
     SafetensorsHeader header;
   };
+  struct Stretch {
+    std::uint64_t from = 0, to = 0, bytes = 0;  // in the piece, in the target
+  };
+  Status read_piece(const ManifestTensor& tensor, const ManifestPiece& piece,
+                    const std::vector<Stretch>& wanted, std::byte* target) const;
   Status open_shards(FileLayer& files);
   Status check_pieces() const;
-  Status verify_shard(std::size_t index, const StorageProgress& progress) const;
+  static Status verify_header(const Shard& shard, std::uint64_t digest);
+  static Status verify_piece(const Shard& shard, const SafetensorsEntry& entry, std::uint64_t digest);
 
   std::string path_;
   Manifest manifest_;

@@ -13,6 +13,9 @@
 namespace plumbline {
 namespace {
 
+// Hashed and written while it is in the processor's cache.
+constexpr std::uint64_t kWriteBlock = 1u << 20;
+
 tl::unexpected<Error> refuse(const std::string& path, const std::string& why) {
   return fail(ErrorCode::kParse, fmt::format("{}: {}", path, why));
 }
@@ -202,22 +205,27 @@ Result<WrittenFile> write_safetensors(FileLayer& files, const std::string& path,
   std::string head(8, '\0');
   for (std::size_t i = 0; i < 8; ++i) head[i] = static_cast<char>(json.size() >> (8 * i) & 0xFF);
   head += json;
-  Hasher whole;
   WrittenFile written;
   const std::uint64_t total = std::accumulate(bytes.begin(), bytes.end(), std::uint64_t{head.size()});
   const auto put = [&](const void* data, std::size_t size) -> Status {
-    whole.bytes(data, size);
     written.bytes += size;
     return write_all(**file, data, size);
   };
   PL_TRY(put(head.data(), head.size()));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const WrittenTensor row{tensors[i].name, written.bytes, bytes[i], hash64(tensors[i].data, bytes[i])};
-    PL_TRY(put(tensors[i].data, bytes[i]));
-    if (progress) progress(written.bytes, total, tensors[i].name);
-    written.tensors.push_back(row);
+    WrittenTensor row{tensors[i].name, written.bytes, bytes[i], 0};
+    const auto* data = static_cast<const std::byte*>(tensors[i].data);
+    Hasher part;
+    for (std::uint64_t at = 0; at < bytes[i]; at += kWriteBlock) {
+      const auto size = static_cast<std::size_t>(std::min(kWriteBlock, bytes[i] - at));
+      part.bytes(data + at, size);
+      PL_TRY(put(data + at, size));
+      if (progress) progress(written.bytes, total, tensors[i].name);
+    }
+    row.digest = part.digest();
+    written.tensors.push_back(std::move(row));
   }
-  written.digest = whole.digest();
+  written.header_digest = hash64(head);
   PL_TRY((*file)->sync());
   PL_TRY((*file)->close());
   return written;

@@ -105,7 +105,7 @@ class Saver {
     if (!written) return tl::unexpected(written.error());
     PL_TRY(files_.sync_directory(staging_));
     report.bytes = written->bytes;
-    report.digest = written->digest;
+    report.digest = written->header_digest;
     saved_.bytes = written->bytes;
     for (const WrittenTensor& tensor : written->tensors)
       report.rows.push_back({tensor.name, tensor.name, tensor.digest, true});

@@ -184,6 +184,43 @@ std::vector<RankModel::OwnPart> RankModel::own_parts() const {
   return out;
 }
 
+ShardedTensor RankModel::whole_weight(const ParameterSlice& slice) const {
+  ShardedTensor tensor;
+  tensor.key = "model." + slice.name;
+  tensor.data = leaf(slice).detach();
+  tensor.local_shape = tensor.global_shape = tensor.data.sizes().vec();
+  tensor.offset.assign(tensor.global_shape.size(), 0);
+  tensor.replica = slice.counted ? 0 : 1;
+  return tensor;
+}
+
+std::vector<ShardedTensor> RankModel::weights_to_save() const {
+  std::vector<ShardedTensor> out;
+  const bool sharded = parts_.config->optimizer.distributed;
+  for (const OwnPart& part : own_parts()) {
+    ShardedTensor tensor = whole_weight(*part.slice);
+    if (sharded) {
+      tensor.data = part.value;
+      tensor.flattened = true;
+      tensor.flat_begin = part.begin;
+    } else {
+      tensor.replica += sharded_metadata().dp_rank;
+    }
+    out.push_back(std::move(tensor));
+  }
+  return out;
+}
+
+std::vector<ShardedTensor> RankModel::weights_to_load() const {
+  std::vector<ShardedTensor> out;
+  for (const ParameterSlice& slice : slices()) out.push_back(whole_weight(slice));
+  return out;
+}
+
+MegatronOptimizer::ShardedMetadata RankModel::sharded_metadata() const {
+  return {"", parts_.alone ? 0 : parts_.config->grid.coordinate(parts_.rank, Axis::kDp)};
+}
+
 std::uint64_t RankModel::parameter_digest(const ParameterSlice& slice) const {
   Hasher hasher;
   hasher.text(slice.name);

@@ -22,6 +22,7 @@
 #include "engine/optim/grad_buffer.h"
 #include "engine/optim/param_scheduler.h"
 #include "engine/optim/setup.h"
+#include "engine/optim/sharded_tensor.h"
 #include "engine/train/model_table.h"
 
 namespace plumbline {
@@ -71,6 +72,11 @@ class RankModel {
     std::int64_t end() const { return begin + value.numel(); }
   };
   std::vector<OwnPart> own_parts() const;
+  // Weights of a checkpoint, "model.<name>": what this rank saves - the elements that its optimizer updates, which
+  // hold after a step whether or not they have been gathered - and what it loads, which is all it has.
+  std::vector<ShardedTensor> weights_to_save() const;
+  std::vector<ShardedTensor> weights_to_load() const;
+  MegatronOptimizer::ShardedMetadata sharded_metadata() const;
   // Name and bytes of a whole parameter in the model's precision, as this rank has it.
   std::uint64_t parameter_digest(const ParameterSlice& slice) const;
 
@@ -80,6 +86,7 @@ class RankModel {
   Status make_buffers();
   GradBuffer* buffer(int stage) const { return buffers_[static_cast<std::size_t>(stage)].get(); }
   at::Tensor& leaf(const ParameterSlice& slice) const;
+  ShardedTensor whole_weight(const ParameterSlice& slice) const;
 
   Parts parts_;
   std::vector<ParameterPtr> params_;                  // by slice

@@ -9,10 +9,13 @@
 #include <fmt/format.h>
 
 #include "engine/base/hash.h"
+#include "engine/config/batch_schedule.h"
 #include "engine/config/explain.h"
 #include "engine/model/precision.h"
 #include "engine/program/run_plan.h"
+#include "engine/train/model_groups.h"
 #include "engine/train/model_table.h"
+#include "engine/train/skip_notes.h"
 #include "engine/train/step_report.h"
 
 namespace plumbline {
@@ -36,6 +39,11 @@ struct Trainer::Impl {
   int iteration = 0;
   int steps = 0;
   TrainOutcome outcome;
+  std::unique_ptr<RunCheckpoint> checkpoint;  // null: nothing is saved or loaded
+  Resume resume;
+  std::vector<RngTracker> random;  // by rank
+  std::int64_t validated = 0;      // samples of evaluations
+  int saved_iteration = -1;        // of the newest checkpoint
 
   bool toy() const { return config.model.name == "toy"; }
   void use(const LinkedProgram& linked) {
@@ -45,17 +53,20 @@ struct Trainer::Impl {
   Status make_batches();
   Status make_programs(const ModelSizes& sizes);
   Status make_workers(const ModelFamily& family);
-  Result<std::vector<GroupKey>> group_keys_of_model(const ModelFamily& family, const ModelTable& table) const;
   void check_toy(const StageWorker& worker);
   Result<bool> step(const StepInput& input);
   bool here(Rank rank) const { return options.channel == nullptr || options.channel->rank() == rank; }
   StepRow row_of(const StepInput& input, const std::vector<StepReport>& reports) const;
   Result<std::vector<StepReport>> reports(const ReportWishes& wishes, const SimStep* step);
   Result<bool> sync_parameters();
-  void note_skips();
   void stop(const SimStep& step);
   Result<bool> train();
   Result<bool> evaluate();
+  Status open_checkpoint();
+  Status load_checkpoint();
+  Status save_checkpoint(bool ends);
+  void saved(const std::optional<Saved>& done) const;
+  std::vector<RankState> rank_states();
 };
 
 namespace {
@@ -100,6 +111,8 @@ Status Trainer::Impl::make_programs(const ModelSizes& sizes) {
     return fail(ErrorCode::kConfig, "schedule: forward-only has nothing to train; choose another one");
   RunPlanOptions wanted;
   wanted.evaluation = config.train.eval_iterations > 0;
+  wanted.iteration = iteration;
+  wanted.consumed = consumed;
   Result<RunPlan> made = plan_run(config, sizes, wanted);
   if (!made) return tl::unexpected(made.error());
   plan = std::move(*made);
@@ -121,24 +134,6 @@ Status Trainer::Impl::make_programs(const ModelSizes& sizes) {
     *linked = std::move(*made_link);
   }
   return {};
-}
-
-// What the parameter groups of the whole model are told apart by.
-Result<std::vector<GroupKey>> Trainer::Impl::group_keys_of_model(const ModelFamily& family,
-                                                                 const ModelTable& table) const {
-  std::vector<ParameterPtr> all;
-  for (std::size_t stage = 0; stage < table.stages.size(); ++stage) {
-    const std::unique_ptr<Stage> made =
-        family.make_stage({static_cast<int>(stage), static_cast<int>(table.stages.size()), &config});
-    for (const StageParameter& given : made->parameters()) {
-      auto parameter = std::make_shared<Parameter>();
-      parameter->name = given.name;
-      parameter->value = given.value;
-      parameter->embedding_or_output = given.tied || given.embedding_or_output;
-      all.push_back(std::move(parameter));
-    }
-  }
-  return group_keys({all}, config.optimizer, {});
 }
 
 Status Trainer::Impl::make_workers(const ModelFamily& family) {
@@ -163,7 +158,7 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
       table = std::move(*described);
       parameters = table.parameters;
       owned.resize(static_cast<std::size_t>(config.grid.world()));
-      Result<std::vector<GroupKey>> found = group_keys_of_model(family, table);
+      Result<std::vector<GroupKey>> found = group_keys_of_model(family, config);
       if (!found) return tl::unexpected(found.error());
       keys = std::move(*found);
     }
@@ -323,6 +318,7 @@ Result<bool> Trainer::Impl::evaluate() {
     const Result<bool> go_on = step(input);
     if (!go_on || !*go_on) return go_on;
     total += record.steps.back().loss;
+    validated += samples_per_step(config);
   }
   outcome.validation_loss = total / config.train.eval_iterations;
   return true;
@@ -345,28 +341,70 @@ Result<bool> Trainer::Impl::sync_parameters() {
   return true;
 }
 
-// What the loss scale of a finished run has to say. Nothing trained is no success, however well the steps went.
-void Trainer::Impl::note_skips() {
-  const LossScaler* scaler = workers.front()->model().scaler();
-  if (scaler == nullptr || outcome.exit_code != 0) return;
-  const LossScaler::Facts facts = scaler->facts();
-  if (facts.broken) {
-    outcome.notices.push_back(fmt::format(
-        "the loss scale is {}: every gradient overflows or vanishes — cap its growth, or use a smaller one",
-        scaler->scale()));
+// What the run goes on from, before anything is made: how many steps there are and of which size depends on it.
+Status Trainer::Impl::open_checkpoint() {
+  if (config.checkpoint.save.empty() && config.checkpoint.load.empty()) return {};
+  RunCheckpoint::Parts parts;
+  parts.config = &config;
+  parts.files = options.files != nullptr ? options.files : &posix_files();
+  parts.groups = in_this_process();
+  if (options.channel != nullptr) parts.groups = one_rank_a_process(*options.channel);
+  if (options.groups) parts.groups = options.groups;
+  parts.local_ranks = options.channel != nullptr ? 1 : config.grid.world();
+  if (!toy()) parts.data_digest = hex64(text.digest);
+  parts.progress = options.progress;
+  Result<std::unique_ptr<RunCheckpoint>> made = RunCheckpoint::create(std::move(parts));
+  if (!made) return tl::unexpected(made.error());
+  checkpoint = std::move(*made);
+  if (config.checkpoint.load.empty()) return {};
+  Result<Resume> opened = checkpoint->open();
+  if (!opened) return tl::unexpected(opened.error());
+  resume = std::move(*opened);
+  iteration = static_cast<int>(resume.counters.iteration);
+  consumed = resume.counters.consumed_train_samples;
+  validated = resume.counters.consumed_valid_samples;
+  if (resume.found && config.train.samples > 0) {
+    const Result<NumMicrobatches> sizes = num_microbatches_of(config);
+    if (!sizes) return tl::unexpected(sizes.error());
+    const Result<std::int64_t> left = sizes->iterations_between(consumed, config.train.samples);
+    if (!left) return tl::unexpected(left.error());
+    config.train.iterations = iteration + static_cast<int>(*left);
   }
-  if (facts.livelock) {
-    outcome.notices.push_back(fmt::format(
-        "the last {} steps overflowed at the lowest loss scale, {}: it cannot help — look for the "
-        "gradient that is not finite",
-        facts.overflows_at_minimum, scaler->scale()));
-  }
-  if (outcome.updates > 0 || outcome.skipped == 0) return;
-  outcome.exit_code = 1;
-  outcome.notices.push_back(fmt::format(
-      "none of the {} steps updated the model: all overflowed and were skipped; the loss scale is {} "
-      "now — use a smaller --initial-loss-scale, or look for the gradient that is not finite",
-      outcome.skipped, scaler->scale()));
+  return {};
+}
+
+Status Trainer::Impl::load_checkpoint() {
+  for (const StageWorker* worker : workers) random.push_back(random_states_of(config, worker->rank()));
+  if (!resume.found) return {};
+  PL_TRY(checkpoint->load(rank_states(), resume.notices));
+  saved_iteration = config.checkpoint.save == config.checkpoint.load ? iteration : -1;
+  const Result<std::vector<StepReport>> all = reports({true, true, false}, nullptr);
+  if (!all) return tl::unexpected(all.error());
+  return compare_replicas(*all, iteration);
+}
+
+std::vector<RankState> Trainer::Impl::rank_states() {
+  std::vector<RankState> states;
+  for (std::size_t i = 0; i < workers.size(); ++i)
+    states.push_back({workers[i]->rank(), &workers[i]->model(), &random[i]});
+  return states;
+}
+
+void Trainer::Impl::saved(const std::optional<Saved>& done) const {
+  if (done && options.on_saved) options.on_saved(*done);
+}
+
+Status Trainer::Impl::save_checkpoint(bool ends) {
+  const CheckpointConfig& wanted = config.checkpoint;
+  const bool due = wanted.interval > 0 && iteration % wanted.interval == 0;
+  if (wanted.save.empty() || !(due || ends) || saved_iteration == iteration) return {};
+  RunCounters counters{iteration, consumed, validated, resume.counters.updates + outcome.updates,
+                       resume.counters.skipped + outcome.skipped};
+  const Result<std::optional<Saved>> done = checkpoint->save(counters, rank_states());
+  if (!done) return tl::unexpected(done.error());
+  saved_iteration = iteration;
+  saved(*done);
+  return {};
 }
 
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -380,8 +418,10 @@ Result<std::unique_ptr<Trainer>> Trainer::create(RunConfig config, Options optio
   const Result<const ModelFamily*> family = find_model(impl->config.model.name);
   if (!family) return tl::unexpected(family.error());
   PL_TRY(impl->make_batches());
+  PL_TRY(impl->open_checkpoint());
   PL_TRY(impl->make_programs((*family)->sizes(impl->config)));
   PL_TRY(impl->make_workers(**family));
+  PL_TRY(impl->load_checkpoint());
 
   std::vector<Worker*> run_by_driver(impl->workers.begin(), impl->workers.end());
   for (std::size_t i = 0; impl->options.wrap && i < run_by_driver.size(); ++i) {
@@ -398,23 +438,36 @@ Result<std::unique_ptr<Trainer>> Trainer::create(RunConfig config, Options optio
   impl->record.schedule = plan.main().name;
   impl->record.config = config_toml(impl->config);
   impl->record.seed = impl->config.train.seed;
+  impl->record.resumed_from = impl->iteration;
   if (!impl->toy()) impl->record.data_digest = hex64(impl->text.digest);
   return std::unique_ptr<Trainer>(new Trainer(std::move(impl)));
 }
 
 Result<TrainOutcome> Trainer::run() {
   Impl& self = *impl_;
-  const int interval = self.config.train.eval_interval;
-  while (self.iteration < self.config.train.iterations) {
-    Result<bool> go_on = self.train();
-    const bool due =
-        self.iteration == self.config.train.iterations || (interval > 0 && self.iteration % interval == 0);
+  const TrainConfig& train = self.config.train;
+  Result<bool> go_on = true;
+  if (self.iteration >= train.iterations) go_on = self.evaluate();  // nothing is left to train
+  while (go_on && *go_on && self.iteration < train.iterations) {
+    go_on = self.train();
+    const bool last = self.iteration == train.iterations;
+    const bool stops = !last && train.exit_interval > 0 && self.iteration % train.exit_interval == 0;
+    const bool due = last || (train.eval_interval > 0 && self.iteration % train.eval_interval == 0);
     if (go_on && *go_on && due) go_on = self.evaluate();
-    if (go_on && *go_on && self.iteration == self.config.train.iterations) go_on = self.sync_parameters();
-    if (!go_on) return tl::unexpected(go_on.error());
-    if (!*go_on) break;
+    if (go_on && *go_on && (last || stops)) go_on = self.sync_parameters();
+    if (go_on && *go_on) PL_TRY(self.save_checkpoint(last || stops));
+    self.outcome.stopped = stops;
+    if (stops) break;
   }
-  self.note_skips();
+  if (!go_on) return tl::unexpected(go_on.error());
+  if (self.checkpoint != nullptr) {
+    const Result<std::optional<Saved>> done = self.checkpoint->finish();
+    if (!done) return tl::unexpected(done.error());
+    self.saved(*done);
+  }
+  self.outcome.iteration = self.iteration;
+  const LossScaler* scaler = self.workers.front()->model().scaler();
+  if (scaler != nullptr) note_skips(*scaler, self.resume.counters.updates, self.outcome);
   return self.outcome;
 }
 
@@ -429,6 +482,8 @@ const RunRecord& Trainer::record() const { return impl_->record; }
 RunRecord& Trainer::record() { return impl_->record; }
 const Program& Trainer::program() const { return impl_->plan.main(); }
 const std::vector<StageWorker*>& Trainer::workers() const { return impl_->workers; }
+const Resume& Trainer::resume() const { return impl_->resume; }
+RngTracker& Trainer::random(std::size_t worker) { return impl_->random[worker]; }
 const Text* Trainer::text() const { return impl_->toy() ? nullptr : &impl_->text; }
 
 }  // namespace plumbline

@@ -17,6 +17,7 @@
 #include "engine/storage/control_channel.h"
 #include "engine/train/baselines.h"
 #include "engine/train/driver.h"
+#include "engine/train/run_checkpoint.h"
 #include "engine/train/text.h"
 #include "engine/train/worker.h"
 
@@ -30,6 +31,8 @@ struct TrainOutcome {
   // docs/exit-codes.md: 0, 3 deadlock, 4 wrong labels or contributions, 1 when every step was skipped, so that
   // nothing was trained.
   int exit_code = 0;
+  int iteration = 0;                 // the last one, counted from 1 over all parts of a resumed run
+  bool stopped = false;              // there, by train.exit_interval
   int updates = 0, skipped = 0;      // training steps that changed the model, and that an overflow left out
   std::vector<std::string> notices;  // about skipped steps and the loss scale; also of a run that ended well
   double validation_loss = 0.0;      // of the last evaluation, nats a byte; NaN: none
@@ -46,14 +49,22 @@ class Trainer {
     std::function<Status(const RunRecord&)> on_step;
     // What the driver runs in place of a rank's worker (which stays alive); for fault injection in tests.
     std::function<std::unique_ptr<Worker>(StageWorker&)> wrap;
+    // Of checkpoints: where they are (null: the machine's own file system), how the ranks meet (empty: over `channel`,
+    // or as threads of this process), what is told a committed one, and how far a load or save has come.
+    FileLayer* files = nullptr;
+    CheckpointGroups groups;
+    std::function<void(const Saved&)> on_saved;
+    StorageProgress progress;
   };
 
-  // `config` has passed validate() for a run.
+  // `config` has passed validate() for a run. With config.checkpoint.load the run goes on from what is found there;
+  // a checkpoint that cannot be used is an error (run_checkpoint.h).
   static Result<std::unique_ptr<Trainer>> create(RunConfig config, Options options);
   ~Trainer();
 
-  // Trains and evaluates to the end, or to the first step that does not complete. Errors are a worker's or
-  // on_step's.
+  // Trains and evaluates to the end, to config.train.exit_interval, or to the first step that does not complete. Saves
+  // after the evaluations, every checkpoint.interval iterations and where it ends well. Errors are a worker's,
+  // on_step's or a save's.
   Result<TrainOutcome> run();
 
   // One training step; for tests.
@@ -65,6 +76,8 @@ class Trainer {
   const Program& program() const;                    // of the steps with config.schedule.microbatches
   const std::vector<StageWorker*>& workers() const;  // of the ranks in this process, by rank
   const Text* text() const;                          // null for the toy model
+  const Resume& resume() const;                      // what the run went on from
+  RngTracker& random(std::size_t worker);            // random states of a rank, saved and loaded with it
 
  private:
   struct Impl;

@@ -90,6 +90,35 @@ TEST(Megatron, SaveAndLoad) {
   EXPECT_FALSE(loaded->reload_model_params);
 }
 
+TEST(Megatron, CudaStatesAndExpertPartsRoundTrip) {
+  World world;
+  MegatronContents contents = contents_of(9);
+  StateDict states = rng_states();
+  states["cuda_rng_state"] = at::arange(16).to(at::kByte);
+  contents.rng = {states, rng_states()};  // of two data-parallel ranks
+  const MegatronPlace place{.tp = 1, .pp = 2, .ep = 1, .pp_size = 4, .ep_size = 2};
+  ASSERT_TRUE(world.save(contents, place));
+  EXPECT_NE(world.disk.content("/m/iter_0000009/mp_rank_01_002_001/model_optim_rng.pt"), nullptr);
+  const auto loaded = world.load({}, place);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  EXPECT_EQ(first_difference(StateValue(loaded->contents.rng), StateValue(contents.rng)), "");
+  EXPECT_FALSE(world.load({}, {.tp = 1, .pp = 2, .ep = 0, .pp_size = 4, .ep_size = 2}));  // another expert's
+}
+
+// 50,257 tokens: padded to 50,304 rows by one tensor-parallel rank, to 51,200 by eight.
+TEST(Megatron, VocabularyPaddedAnew) {
+  const at::Tensor table = at::arange(24, at::kFloat).reshape({8, 3});
+  const auto larger = repad_rows(table, 5, 10);
+  ASSERT_TRUE(larger);
+  EXPECT_TRUE(at::equal(larger->narrow(0, 0, 8), table));
+  EXPECT_TRUE(at::equal(larger->narrow(0, 8, 2), at::zeros({2, 3})));
+  const auto smaller = repad_rows(table, 5, 6);
+  ASSERT_TRUE(smaller);
+  EXPECT_TRUE(at::equal(*smaller, table.narrow(0, 0, 6)));
+  EXPECT_FALSE(repad_rows(table, 5, 4));
+  EXPECT_FALSE(repad_rows(table, 9, 10));
+}
+
 TEST(Megatron, Chunks) {
   World world;
   MegatronContents contents = contents_of(7);

@@ -36,6 +36,18 @@ TEST(RngTracker, StreamsAndStates) {
   EXPECT_EQ(first_difference(StateValue(resumed.state_dict()), StateValue(one.state_dict())), "");
 }
 
+TEST(RngTracker, CudaStatesRoundTripWithoutADevice) {
+  RngTracker tracker;
+  const StateDict states{{"model-parallel-rng", at::arange(16).to(at::kByte)}, {"cpu", cpu_rng_state()}};
+  ASSERT_TRUE(tracker.load_state_dict(states));
+  EXPECT_EQ(first_difference(StateValue(tracker.state_dict().at("model-parallel-rng")),
+                             states.at("model-parallel-rng")),
+            "");
+  EXPECT_TRUE(tracker.fork("cpu", [] { (void)at::rand({1}); }));
+  EXPECT_NE(tracker.fork("model-parallel-rng", [] {}).error().message.find("is of a CUDA generator"),
+            std::string::npos);
+}
+
 TEST(RngTracker, Refusals) {
   RngTracker tracker;
   ASSERT_TRUE(tracker.add("a", 1));

@@ -30,8 +30,9 @@ TEST(Options, NamesFlagsAndVariablesAreUnique) {
 TEST(Options, SectionsAreContiguous) {
   const std::vector<std::string> sections = option_sections();
   EXPECT_EQ(std::set<std::string>(sections.begin(), sections.end()).size(), sections.size());
-  EXPECT_EQ(sections, (std::vector<std::string>{"parallel", "schedule", "model", "train", "optimizer",
-                                                "loss_scale", "time", "memory", "sim", "faults"}));
+  EXPECT_EQ(sections,
+            (std::vector<std::string>{"parallel", "schedule", "model", "train", "checkpoint", "optimizer",
+                                      "loss_scale", "time", "memory", "sim", "faults"}));
 }
 
 TEST(Options, DefaultsReadBack) {

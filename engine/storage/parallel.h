@@ -1,0 +1,17 @@
+// The same work on many things, by a few threads: hashing and copying keep up with a fast disk only together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "engine/base/result.h"
+
+namespace plumbline {
+
+// work(i) for every i below `count`, in any order and at the same time. The error of the lowest i that failed; what
+// comes after a failure may be left out. `bytes` is about how much there is to do: little is done by this thread.
+Status for_each_at_once(std::size_t count, std::uint64_t bytes,
+                        const std::function<Status(std::size_t)>& work);
+
+}  // namespace plumbline
