@@ -9,6 +9,7 @@
 #include "engine/program/overlap.h"
 #include "engine/program/program.h"
 #include "engine/program/script.h"
+#include "engine/schedule/dualpipe_rows.h"
 
 namespace plumbline::lowering {
 
@@ -26,5 +27,10 @@ void emit_script(const Script& script, const Tables& tables, const ScriptEmissio
 // receive of what it reads; sends are waited for at the end of the row.
 Status emit_actions(std::span<const Action> row, const Tables& tables, bool sharded, Overlap& overlap,
                     std::vector<Item>& items);
+
+// A row of computations whose communication goes out in batches before them, as DualPipe's code does it; the compute
+// stream waits for each batch. `calls` ascend.
+Status emit_batched_actions(std::span<const Action> row, std::span<const DualPipeCall> calls,
+                            const Tables& tables, Overlap& overlap, std::vector<Item>& items);
 
 }  // namespace plumbline::lowering

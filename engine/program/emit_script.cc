@@ -2,14 +2,10 @@
 #include <array>
 
 #include "engine/program/emit.h"
+#include "engine/program/emit_batch.h"
 
 namespace plumbline::lowering {
 namespace {
-
-struct PostedOp {
-  unsigned endpoint;
-  int microbatch;
-};
 
 class Emission {
  public:
@@ -63,7 +59,7 @@ class Emission {
   void free_output(ChunkMicrobatch unit) {
     if (!tables_.policy().deallocate) return;
     const int from = stage(unit.chunk);
-    const bool last = !tables_.remote(from, from + 1);
+    const bool last = !tables_.remote(from, from + 1, unit.microbatch);
     if (last && !tables_.policy().free_loss) return;
     const unsigned slot = last ? tables_.loss() : tables_.activation(from + 1);
     items_.push_back(make_item(ItemOp::kFree, unit.microbatch, 0, slot, 0));
@@ -75,19 +71,23 @@ class Emission {
     std::size_t n = 0;
     const auto send_previous = [&] {
       if (step.send_previous.present())
-        out[n++] = {tables_.send_backward(stage(step.send_previous.chunk)), step.send_previous.microbatch};
+        out[n++] = {tables_.send_backward(stage(step.send_previous.chunk), step.send_previous.microbatch),
+                    step.send_previous.microbatch};
     };
     const auto recv_previous = [&] {
       if (step.recv_previous.present())
-        out[n++] = {tables_.recv_forward(stage(step.recv_previous.chunk)), step.recv_previous.microbatch};
+        out[n++] = {tables_.recv_forward(stage(step.recv_previous.chunk), step.recv_previous.microbatch),
+                    step.recv_previous.microbatch};
     };
     const auto send_next = [&] {
       if (step.send_next.present())
-        out[n++] = {tables_.send_forward(stage(step.send_next.chunk)), step.send_next.microbatch};
+        out[n++] = {tables_.send_forward(stage(step.send_next.chunk), step.send_next.microbatch),
+                    step.send_next.microbatch};
     };
     const auto recv_next = [&] {
       if (step.recv_next.present())
-        out[n++] = {tables_.recv_backward(stage(step.recv_next.chunk)), step.recv_next.microbatch};
+        out[n++] = {tables_.recv_backward(stage(step.recv_next.chunk), step.recv_next.microbatch),
+                    step.recv_next.microbatch};
     };
     if (style_ == P2pStyle::kBatched) {
       send_previous(), recv_previous(), send_next(), recv_next();
@@ -100,8 +100,7 @@ class Emission {
   }
 
   void op(const PostedOp& posted, unsigned flags, unsigned queue) {
-    items_.push_back(make_item(ItemOp::kOp, posted.microbatch, flags, posted.endpoint,
-                               tables_.stream(posted.endpoint) | queue << 8));
+    items_.push_back(item_of(posted, tables_, flags, queue));
   }
 
   void call(const ScriptStep& step) {
@@ -120,25 +119,7 @@ class Emission {
       if (n > 1) wait(n, 0);
       return;
     }
-    // A batch is one group a communicator: operations of several communicators are split, in the order of first use.
-    const auto same_comm = [&](const PostedOp& a, const PostedOp& b) {
-      return tables_.stream(a.endpoint) == tables_.stream(b.endpoint);
-    };
-    std::size_t groups = 0;
-    std::size_t begin = 0;
-    while (begin < n) {
-      const auto end = std::stable_partition(
-          ops.begin() + static_cast<std::ptrdiff_t>(begin), ops.begin() + static_cast<std::ptrdiff_t>(n),
-          [&, head = ops[begin]](const PostedOp& other) { return same_comm(head, other); });
-      const std::size_t next = static_cast<std::size_t>(end - ops.begin());
-      const bool single = begin == 0 && next == n;
-      for (std::size_t i = begin; i + 1 < next; ++i) op(ops[i], kMore, 0);
-      op(ops[next - 1], kAfterCompute | (single ? kComputeWaits | kHostWaits : kHandle), 0);
-      begin = next;
-      ++groups;
-    }
-    // batch_p2p_sync: the host waits for the device after the batch.
-    if (groups > 1) wait(groups, kHostWaits);
+    emit_batch(std::span(ops).first(n), tables_, BatchWait::kHost, items_);
   }
 
   void wait(std::size_t count, unsigned flags) {

@@ -14,6 +14,7 @@
 #include "engine/program/tail.h"
 #include "engine/schedule/communicate.h"
 #include "engine/schedule/csv.h"
+#include "engine/schedule/dualpipe_rows.h"
 #include "engine/schedule/generator.h"
 #include "engine/schedule/generator_args.h"
 
@@ -47,6 +48,13 @@ constexpr std::string_view generator_name(ScheduleKind kind) {
 // Schedules that Megatron has no calls for: rows of actions, with their communication or in need of it.
 bool is_listed(const RunConfig& config) {
   return config.schedule.kind == ScheduleKind::kCsv || config.schedule.kind == ScheduleKind::kGenerator;
+}
+
+// DualPipe's own code batches its communication; with separate calls it gets torch's rule like any other order.
+bool has_own_batches(const RunConfig& config, const Schedule& schedule) {
+  return config.schedule.kind == ScheduleKind::kGenerator && config.schedule.p2p == P2pStyle::kBatched &&
+         !schedule.forward_only && !schedule.has_communication() &&
+         (schedule.name == "dualpipe" || schedule.name == "dualpipe-v");
 }
 
 Script script_of(ScheduleKind kind, P2pStyle style, const ScriptArgs& args) {
@@ -108,7 +116,12 @@ class Lowering {
  public:
   Lowering(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes,
            const LowerOptions& options)
-      : config_(config), schedule_(schedule), sizes_(sizes), options_(options), listed_(is_listed(config)) {}
+      : config_(config),
+        schedule_(schedule),
+        sizes_(sizes),
+        options_(options),
+        listed_(is_listed(config)),
+        batches_(has_own_batches(config, schedule)) {}
 
   Result<Program> run() {
     set_frame(config_, schedule_, options_, program_);
@@ -128,7 +141,7 @@ class Lowering {
       buffers_->add_slots(program_, trains_);
     }
     tables_.emplace(config_, schedule_, sizes_, policy, buffers_ ? &*buffers_ : nullptr, program_);
-    if (buffers_) buffers_->add_family(config_.grid, program_);
+    if (buffers_) buffers_->add_families(config_.grid, program_);
     if (trains_) tail_.emplace(config_, schedule_, sizes_, *buffers_, program_);
     for (int rank = 0; rank < schedule_.ranks; ++rank) rows_of(rank);
     std::vector<std::uint32_t> bounds{0};
@@ -198,8 +211,14 @@ class Lowering {
       }
       Overlap overlapped = overlap(std::move(plan));
       begin(rank, overlapped);
-      PL_TRY(lowering::emit_actions(schedule_.row(rank), *tables_, config_.grid.dp() > 1, overlapped,
-                                    program_.items));
+      if (batches_) {
+        const std::vector<DualPipeCall> calls = dualpipe_calls(schedule_, rank);
+        PL_TRY(
+            lowering::emit_batched_actions(schedule_.row(rank), calls, *tables_, overlapped, program_.items));
+      } else {
+        PL_TRY(lowering::emit_actions(schedule_.row(rank), *tables_, config_.grid.dp() > 1, overlapped,
+                                      program_.items));
+      }
       finish(rank, overlapped);
       return {};
     }
@@ -228,6 +247,7 @@ class Lowering {
   const ModelSizes& sizes_;
   const LowerOptions& options_;
   bool listed_;
+  bool batches_;
   bool trains_ = false;
   bool gathers_ = false;
   Program program_;
@@ -237,13 +257,6 @@ class Lowering {
 };
 
 Status check_frame(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes) {
-  if (schedule.pipelines() > 1) {
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("schedule {} runs {} pipelines over the same ranks, each with a copy of the weights; "
-                    "Programs hold one copy of a stage, so it is generated and timed but not lowered",
-                    schedule.name, schedule.pipelines()));
-  }
   if (schedule.ranks != config.grid.pp()) {
     return fail(ErrorCode::kConfig,
                 fmt::format("the schedule has {} ranks but pipeline-model-parallel-size is {}; set it to {}",
@@ -273,7 +286,7 @@ Result<Program> lower(const RunConfig& config, const Schedule& given, const Mode
   PL_TRY(check_frame(config, given, sizes));
   const bool listed = is_listed(config);
   Schedule with_communication;
-  if (listed && !given.has_communication() && !options.fragment) {
+  if (listed && !given.has_communication() && !options.fragment && !has_own_batches(config, given)) {
     auto added = add_communication(given);
     if (!added) return tl::unexpected(added.error());
     with_communication = std::move(*added);
@@ -291,7 +304,7 @@ Result<Program> lower_param_sync(const RunConfig& config, const Schedule& schedu
   const bool gathers = config.optimizer.overlap_param_gather;
   if (gathers) {
     buffers->add_slots(program, false);
-    buffers->add_family(config.grid, program);
+    buffers->add_families(config.grid, program);
   }
   std::vector<std::uint32_t> bounds{0};
   for (int rank = 0; rank < schedule.ranks; ++rank) {

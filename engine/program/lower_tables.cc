@@ -37,14 +37,16 @@ Tables::Tables(const RunConfig& config, const Schedule& schedule, const ModelSiz
   const std::size_t stages = at(schedule.stages);
   kernel_.assign(stages * 4, kNoRow);
   for (auto* rows : {&send_forward_, &recv_forward_, &send_backward_, &recv_backward_})
-    rows->assign(stages, kNoRow);
+    rows->assign(schedule.rank_of_stage.size(), kNoRow);
   if (map_ == CommMap::kPair) register_peers();
 }
 
 void Tables::add_rank(int rank) {
   for (const int stage : schedule_.stages_of_rank(rank)) {
-    kernels(stage);
-    endpoints(stage);
+    if (kernel(KernelKind::kForward, stage) == kNoRow) kernels(stage);  // copies of a stage share them
+    for (int pipeline = 0; pipeline < schedule_.pipelines(); ++pipeline) {
+      if (rank_in(pipeline, stage) == rank) endpoints(pipeline, stage);
+    }
   }
 }
 
@@ -53,8 +55,11 @@ void Tables::register_peers() {
   std::size_t most = 0;
   for (int rank = 0; rank < schedule_.ranks; ++rank) {
     for (const int stage : schedule_.stages_of_rank(rank)) {
-      for (const int neighbour : {stage - 1, stage + 1}) {
-        if (remote(stage, neighbour)) stream_of(rank, rank_of(neighbour), 0);
+      for (int pipeline = 0; pipeline < schedule_.pipelines(); ++pipeline) {
+        if (rank_in(pipeline, stage) != rank) continue;
+        for (const int neighbour : {stage - 1, stage + 1}) {
+          if (remote_in(pipeline, stage, neighbour)) stream_of(rank, rank_in(pipeline, neighbour), 0);
+        }
       }
     }
     most = std::max(most, peers_[at(rank)].size());
@@ -176,7 +181,7 @@ void Tables::kernels(int stage) {
   std::vector<std::uint16_t> kept = input;  // released by the last kernel that needs the forward's context
   kept.push_back(row16(stash_[at(stage)]));
   if (last && policy_.loss_slot && !policy_.free_loss) kept.push_back(row16(loss_));
-  if (!last && policy_.free_items && !policy_.deallocate && remote(stage, stage + 1))
+  if (!last && policy_.free_items && !policy_.deallocate && sends_output(stage))
     kept.push_back(row16(activation(stage + 1)));
   std::vector<std::uint16_t> incoming;
   if (!last) incoming.push_back(row16(gradient(stage + 1)));
@@ -199,14 +204,20 @@ void Tables::kernels(int stage) {
   }
 }
 
-unsigned Tables::endpoint(EndpointKind kind, SlotKind what, int stage, int peer, unsigned slot,
+// Schedules with Megatron's calls have one pipeline; a hand-over on the rank itself is the same for all of a stage's
+// microbatches there.
+bool Tables::sends_output(int stage) const { return remote_in(0, stage, stage + 1); }
+
+unsigned Tables::endpoint(EndpointKind kind, int pipeline, int stage, int other, unsigned slot,
                           bool free_after) {
   const bool send = kind == EndpointKind::kSend;
-  const bool forward = what == SlotKind::kActivation;
-  const int self = rank_of(stage);
+  const int self = rank_in(pipeline, stage);
+  const int peer = rank_in(pipeline, other);
   const SlotClass& row = program_.slots[slot];
+  const bool forward = row.kind == SlotKind::kActivation;
   Endpoint out;
   out.name = fmt::format("{}.{}.{}", send ? "send" : "recv", row.name, self);
+  if (schedule_.pipelines() > 1) out.name += fmt::format(".{}", pipeline);
   out.kind = kind;
   out.dtype = row.dtype;
   out.form = PeerForm::kCoordinate;
@@ -222,23 +233,22 @@ unsigned Tables::endpoint(EndpointKind kind, SlotKind what, int stage, int peer,
   return static_cast<unsigned>(program_.endpoints.size() - 1);
 }
 
-void Tables::endpoints(int stage) {
-  const bool before = remote(stage, stage - 1);
-  const bool after = remote(stage, stage + 1);
+void Tables::endpoints(int pipeline, int stage) {
+  const bool before = remote_in(pipeline, stage, stage - 1);
+  const bool after = remote_in(pipeline, stage, stage + 1);
   const bool send_releases = !policy_.free_items || (policy_.forward_only && !policy_.deallocate);
+  const std::size_t here = place_in(pipeline, stage);
   if (before)
-    recv_forward_[at(stage)] = endpoint(EndpointKind::kRecv, SlotKind::kActivation, stage, rank_of(stage - 1),
-                                        activation(stage), false);
+    recv_forward_[here] = endpoint(EndpointKind::kRecv, pipeline, stage, stage - 1, activation(stage), false);
   if (after)
-    send_forward_[at(stage)] = endpoint(EndpointKind::kSend, SlotKind::kActivation, stage, rank_of(stage + 1),
-                                        activation(stage + 1), send_releases);
+    send_forward_[here] =
+        endpoint(EndpointKind::kSend, pipeline, stage, stage + 1, activation(stage + 1), send_releases);
   if (policy_.forward_only) return;
   if (after)
-    recv_backward_[at(stage)] = endpoint(EndpointKind::kRecv, SlotKind::kGradient, stage, rank_of(stage + 1),
-                                         gradient(stage + 1), false);
+    recv_backward_[here] =
+        endpoint(EndpointKind::kRecv, pipeline, stage, stage + 1, gradient(stage + 1), false);
   if (before)
-    send_backward_[at(stage)] =
-        endpoint(EndpointKind::kSend, SlotKind::kGradient, stage, rank_of(stage - 1), gradient(stage), true);
+    send_backward_[here] = endpoint(EndpointKind::kSend, pipeline, stage, stage - 1, gradient(stage), true);
 }
 
 }  // namespace plumbline::lowering

@@ -35,6 +35,34 @@ Status check_tensors(const ModelSizes& sizes, std::size_t stage, const std::vect
                   stage, sizes.grads[stage], bytes));
 }
 
+// The sets of ranks that hold the same stages, where these are more than one rank.
+Result<std::vector<std::vector<int>>> copy_holders(const Schedule& schedule) {
+  std::vector<std::vector<int>> out;
+  if (schedule.pipelines() == 1) return out;
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    const std::vector<int> held = schedule.stages_of_rank(rank);
+    std::vector<int> holders;
+    for (int other = 0; other < schedule.ranks; ++other) {
+      const std::vector<int> theirs = schedule.stages_of_rank(other);
+      if (theirs == held) {
+        holders.push_back(other);
+        continue;
+      }
+      const auto shared = std::find_if(held.begin(), held.end(), [&](int stage) {
+        return std::find(theirs.begin(), theirs.end(), stage) != theirs.end();
+      });
+      if (shared == held.end()) continue;
+      return fail(
+          ErrorCode::kUnsupported,
+          fmt::format("ranks {} and {} both hold stage {}, but not the same stages otherwise; the copies' "
+                      "gradients are added over ranks with equal sets of stages",
+                      rank, other, *shared));
+    }
+    if (holders.size() > 1 && holders.front() == rank) out.push_back(std::move(holders));
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<ModelBuffers> ModelBuffers::create(const RunConfig& config, const Schedule& schedule,
@@ -46,6 +74,16 @@ Result<ModelBuffers> ModelBuffers::create(const RunConfig& config, const Schedul
   if (!sizes.tensors.empty() && sizes.tensors.size() != sizes.grads.size()) {
     return fail(ErrorCode::kConfig, fmt::format("the model lists parameter tensors of {} stages, it has {}",
                                                 sizes.tensors.size(), sizes.grads.size()));
+  }
+  auto holders = copy_holders(schedule);
+  if (!holders) return tl::unexpected(holders.error());
+  out.holders_ = std::move(*holders);
+  if (out.has_copies() && config.optimizer.overlap_grad_reduce) {
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("schedule {} has several copies of a stage, whose gradients are added up after the last "
+                    "backward; leave out --overlap-grad-reduce",
+                    schedule.name));
   }
   for (int stage = 0; stage < schedule.stages; ++stage) {
     const std::vector<ParamSize> tensors = tensors_of(sizes, index(stage));
@@ -84,12 +122,25 @@ void ModelBuffers::add_slots(Program& program, bool gradients) {
   }
 }
 
-void ModelBuffers::add_family(const RankGrid& grid, Program& program) {
-  if (!communicates()) return;
-  program.families.push_back({"dp", false, grid.groups(axis_bit(Axis::kDp))});
-  program.streams.push_back("dp");
-  family_ = static_cast<std::uint16_t>(program.families.size() - 1);
-  stream_ = static_cast<unsigned>(program.streams.size() - 1);
+void ModelBuffers::add_families(const RankGrid& grid, Program& program) {
+  const auto add = [&](const char* name, std::vector<std::vector<Rank>> instances, std::uint16_t& family,
+                       unsigned& stream) {
+    program.families.push_back({name, false, std::move(instances)});
+    program.streams.push_back(name);
+    family = static_cast<std::uint16_t>(program.families.size() - 1);
+    stream = static_cast<unsigned>(program.streams.size() - 1);
+  };
+  if (has_copies() && has_gradients_) {
+    std::vector<std::vector<Rank>> groups;
+    for (const auto& pipeline : grid.groups(axis_bit(Axis::kPp))) {
+      for (const std::vector<int>& holders : holders_) {
+        std::vector<Rank>& members = groups.emplace_back();
+        for (const int holder : holders) members.push_back(pipeline[index(holder)]);
+      }
+    }
+    add("copies", std::move(groups), copies_family_, copies_stream_);
+  }
+  if (communicates()) add("dp", grid.groups(axis_bit(Axis::kDp)), family_, stream_);
 }
 
 unsigned ModelBuffers::add_endpoints(EndpointKind kind, std::uint16_t slot, const Row& row,
@@ -113,8 +164,22 @@ unsigned ModelBuffers::add_endpoints(EndpointKind kind, std::uint16_t slot, cons
 }
 
 void ModelBuffers::add_endpoints(int stage, Program& program) {
-  if (!communicates()) return;
   Row& row = rows_[index(stage)];
+  if (row.has_endpoints) return;
+  row.has_endpoints = true;
+  if (has_copies() && has_gradients_) {
+    const SlotClass& sums = program.slots[row.gradients];
+    row.copies = static_cast<unsigned>(program.endpoints.size());
+    Endpoint out;
+    out.name = "copies." + sums.name;
+    out.kind = EndpointKind::kAllReduce;
+    out.dtype = sums.dtype;
+    out.family = copies_family_;
+    out.slot = row.gradients;
+    out.bytes = sums.bytes;
+    program.endpoints.push_back(std::move(out));
+  }
+  if (!communicates()) return;
   if (has_gradients_) {
     row.reduce = add_endpoints(distributed_ ? EndpointKind::kReduceScatter : EndpointKind::kAllReduce,
                                row.gradients, row, program);
@@ -136,6 +201,12 @@ int ModelBuffers::issue(unsigned first, int stage, unsigned flags, unsigned queu
         make_item(ItemOp::kOp, kNoMicrobatch, kAfterCompute | flags, first + bucket, stream_ | queue << 8));
   }
   return static_cast<int>(buckets);
+}
+
+void ModelBuffers::add_copies(int stage, std::vector<Item>& items) const {
+  if (!has_copies()) return;
+  items.push_back(make_item(ItemOp::kOp, kNoMicrobatch, kAfterCompute | kComputeWaits,
+                            rows_[index(stage)].copies, copies_stream_));
 }
 
 int ModelBuffers::reduce(int stage, unsigned flags, unsigned queue, std::vector<Item>& items) const {

@@ -261,8 +261,10 @@ struct Program {
   RankGrid grid;
   int stages = 1;
   int microbatches = 1;
-  bool fragment = false;                     // slots that nobody writes count as written before the step
-  std::vector<std::uint16_t> rank_of_stage;  // pipeline coordinate of each stage
+  bool fragment = false;  // slots that nobody writes count as written before the step
+  // Pipeline coordinate of each stage; and again for every further pipeline over the same ranks, which has a copy of
+  // each stage. A microbatch passes through one of them, and the gradients of a stage's copies are added up.
+  std::vector<std::uint16_t> rank_of_stage;
   std::vector<SlotClass> slots;
   std::vector<Kernel> kernels;
   std::vector<Endpoint> endpoints;
@@ -277,6 +279,7 @@ struct Program {
   std::vector<Thread>
       threads;  // at least one a rank, in rank order; a rank's are in the order of their items
 
+  int pipelines() const { return stages == 0 ? 1 : static_cast<int>(rank_of_stage.size()) / stages; }
   std::span<const Item> thread_items(std::size_t thread) const {
     return std::span<const Item>(items).subspan(threads[thread].begin,
                                                 threads[thread].end - threads[thread].begin);

@@ -52,8 +52,12 @@ class Validator {
       return bad(fmt::format("legacy stream {} does not exist", program_.extras.legacy_stream));
     if (program_.stages < 1 || program_.stages > kMaxTableRows)
       return bad(fmt::format("stages = {}", program_.stages));
-    if (program_.rank_of_stage.size() != static_cast<std::size_t>(program_.stages))
-      return bad("placement does not cover all stages");
+    const std::size_t placed = program_.rank_of_stage.size();
+    if (placed == 0 || placed % static_cast<std::size_t>(program_.stages) != 0)
+      return bad(
+          fmt::format("placement has {} ranks for {} stages; list them once, or as often as there are "
+                      "pipelines",
+                      placed, program_.stages));
     for (const SlotClass& slot : program_.slots) {
       if (slot.bytes < 0) return bad("slot " + slot.name + " has a negative size");
       if (slot.persistent && slot.per_microbatch)

@@ -150,6 +150,20 @@ Status RankModel::collect_leaf_gradients(int stage) {
   return {};
 }
 
+std::vector<at::Tensor> RankModel::take_leaf_gradients(int stage) {
+  std::vector<at::Tensor> out(slices().size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (slices()[i].stage == stage) std::swap(out[i], leaf(slices()[i]).mutable_grad());
+  }
+  return out;
+}
+
+void RankModel::put_leaf_gradients(std::vector<at::Tensor> gradients) {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].defined()) leaf(slices()[i]).mutable_grad() = std::move(gradients[i]);
+  }
+}
+
 at::Tensor RankModel::tied_gradient(std::size_t slice) const {
   const GradBuffer& grads = *buffer(slices()[slice].stage);
   return grads.distributed() ? grads.shard_gradients(params_[slice]->bucket)

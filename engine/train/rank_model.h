@@ -54,6 +54,10 @@ class RankModel {
   void zero_gradients();
   // Adds the leaf gradients of a stage's last backward to its buffer and drops them.
   Status collect_leaf_gradients(int stage);
+  // Takes them from the leaves without adding, and puts them back: between the parts of a backward. By slice;
+  // undefined where there is none.
+  std::vector<at::Tensor> take_leaf_gradients(int stage);
+  void put_leaf_gradients(std::vector<at::Tensor> gradients);
   // Own part of a slice's main gradient, flat: all of it, or this rank's shard of its bucket (a tied parameter has
   // a bucket of its own; padding is included).
   at::Tensor tied_gradient(std::size_t slice) const;
