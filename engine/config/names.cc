@@ -16,7 +16,7 @@ struct Names<ScheduleKind> {
 };
 template <>
 struct Names<P2pStyle> {
-  static constexpr std::array<std::string_view, 3> kWords{"batched", "separate", "flush"};
+  static constexpr std::array<std::string_view, 4> kWords{"batched", "separate", "flush", "overlap"};
 };
 template <>
 struct Names<CommMap> {

@@ -27,8 +27,9 @@ enum class P2pStyle : std::uint8_t {
   kBatched,   // Megatron's combined calls: one group of up to four operations (batch_p2p_comm)
   kSeparate,  // separate calls in even/odd order (overlap_p2p_comm off, batch_p2p_comm off)
   // Separate calls whose handles are kept: inputs are fetched one step ahead (overlap_p2p_comm_warmup_flush).
-  // Forward-only schedules of several chunks.
+  // The current interleaved schedule, training or forward only.
   kFlush,
+  kOverlap,  // the same in the steady state alone (overlap_p2p_comm)
 };
 enum class CommMap : std::uint8_t {
   kOne,        // one communicator a pipeline
@@ -93,6 +94,8 @@ struct ScheduleConfig {
   int slices = 1;          // parts a sequence is cut into (generator seq-1f1b)
   int activation_cap = 0;  // stage activations a rank may hold (generators that search); 0: theirs
   P2pStyle p2p = P2pStyle::kBatched;
+  // With kOverlap and kFlush: a forward and a backward are one step, so that their experts' all-to-alls hide.
+  bool combined = false;
   CommMap comm_map = CommMap::kMegatron;
   bool deallocate_outputs = true;
 };

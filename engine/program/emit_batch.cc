@@ -19,8 +19,8 @@ void emit_batch(std::span<PostedOp> ops, const Tables& tables, BatchWait wait, s
     }
     const bool single = begin == 0 && next == ops.size();
     for (std::size_t i = begin; i + 1 < next; ++i) items.push_back(item_of(ops[i], tables, kMore, 0));
-    items.push_back(
-        item_of(ops[next - 1], tables, kAfterCompute | (single ? kComputeWaits | host : unsigned{kHandle}), 0));
+    items.push_back(item_of(ops[next - 1], tables,
+                            kAfterCompute | (single ? kComputeWaits | host : unsigned{kHandle}), 0));
     begin = next;
   }
   if (groups > 1) items.push_back(make_item(ItemOp::kWait, kNoMicrobatch, host, 0, groups));

@@ -37,6 +37,9 @@ class Emission {
       case StepKind::kPhase:
         mark(mark_of(static_cast<Phase>(step.name)));
         return;
+      case StepKind::kCombined:
+        mark(kCombinedMark);
+        return;
       case StepKind::kCall:
         mark(mark_of(static_cast<CallName>(step.name)));
         call(step);
@@ -60,7 +63,10 @@ class Emission {
     if (!tables_.policy().deallocate) return;
     const int from = stage(unit.chunk);
     const bool last = !tables_.remote(from, from + 1, unit.microbatch);
-    if (last && !tables_.policy().free_loss) return;
+    if (last && !tables_.policy().free_loss) {
+      if (call_marks_) items_.push_back(make_item(ItemOp::kMark, unit.microbatch, 0, kLossMark, 0));
+      return;
+    }
     const unsigned slot = last ? tables_.loss() : tables_.activation(from + 1);
     items_.push_back(make_item(ItemOp::kFree, unit.microbatch, 0, slot, 0));
   }
@@ -107,10 +113,13 @@ class Emission {
     std::array<PostedOp, 4> ops{};
     const std::size_t n = posted(step, ops);
     if (n == 0) return;
-    if (static_cast<CallName>(step.name) == CallName::kSFRFAsync) {
+    const auto name = static_cast<CallName>(step.name);
+    if (name == CallName::kSFRFAsync || name == CallName::kSBRBAsync) {
+      const bool forward = name == CallName::kSFRFAsync;
       for (std::size_t i = 0; i < n; ++i) {
-        const bool send = tables_.is_send(ops[i].endpoint);
-        op(ops[i], kAfterCompute | kHandle, send ? kSendNextQueue : kRecvPreviousQueue);
+        const unsigned send_queue = forward ? kSendNextQueue : kSendPreviousQueue;
+        const unsigned recv_queue = forward ? kRecvPreviousQueue : kRecvNextQueue;
+        op(ops[i], kAfterCompute | kHandle, tables_.is_send(ops[i].endpoint) ? send_queue : recv_queue);
       }
       return;
     }

@@ -59,6 +59,7 @@ bool has_own_batches(const RunConfig& config, const Schedule& schedule) {
 
 Script script_of(ScheduleKind kind, P2pStyle style, const ScriptArgs& args) {
   if (style == P2pStyle::kFlush) return lowering::interleaved_flush_script(args);
+  if (style == P2pStyle::kOverlap && !args.forward_only) return lowering::interleaved_overlap_script(args);
   switch (kind) {
     case ScheduleKind::kGpipe:
       return args.forward_only ? lowering::plain_script(args) : lowering::gpipe_script(args);
@@ -173,6 +174,7 @@ class Lowering {
     args.microbatches = schedule_.microbatches;
     args.group_size = config_.schedule.group_size > 0 ? config_.schedule.group_size : schedule_.ranks;
     args.forward_only = schedule_.forward_only;
+    args.combined = config_.schedule.combined && !schedule_.forward_only;
     return script_of(config_.schedule.kind, config_.schedule.p2p, args);
   }
 
@@ -261,10 +263,6 @@ Status check_frame(const RunConfig& config, const Schedule& schedule, const Mode
     return fail(ErrorCode::kConfig,
                 fmt::format("the schedule has {} ranks but pipeline-model-parallel-size is {}; set it to {}",
                             schedule.ranks, config.grid.pp(), schedule.ranks));
-  }
-  if (config.schedule.p2p == P2pStyle::kFlush && !schedule.forward_only) {
-    return fail(ErrorCode::kUnsupported,
-                "p2p style flush is lowered for forward-only schedules; use separate");
   }
   const std::size_t stages = static_cast<std::size_t>(schedule.stages);
   if (sizes.stash.size() != stages || sizes.grads.size() != stages) {

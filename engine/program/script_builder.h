@@ -26,6 +26,18 @@ class ScriptBuilder {
   void backward(int chunk, int microbatch) {
     add({StepKind::kBackward, 0, {chunk, microbatch}, {}, {}, {}, {}});
   }
+  void combined_forward(int chunk, int microbatch) {
+    add({StepKind::kCombined, 0, {}, {}, {}, {}, {}});
+    forward(chunk, microbatch);
+  }
+  void combined_backward(int chunk, int microbatch) {
+    add({StepKind::kCombined, 0, {}, {}, {}, {}, {}});
+    backward(chunk, microbatch);
+  }
+  void combined_pair(ChunkMicrobatch ahead, ChunkMicrobatch back) {
+    combined_forward(ahead.chunk, ahead.microbatch);
+    backward(back.chunk, back.microbatch);
+  }
   void free_output(int chunk, int microbatch) {
     add({StepKind::kFreeOutput, 0, {chunk, microbatch}, {}, {}, {}, {}});
   }

@@ -1,6 +1,7 @@
 #include "engine/train/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
@@ -61,14 +62,40 @@ struct Trainer::Impl {
 
 namespace {
 
-// Kept by rank; the order of replicas is that of their ranks.
-std::vector<int> stages_held(const Program& program, Rank rank) {
+// The lowest pipeline coordinate that holds the stage, in any pipeline.
+int first_holder(const Program& program, int stage) {
+  int first = program.rank_of_stage[static_cast<std::size_t>(stage)];
+  for (int pipeline = 1; pipeline < program.pipelines(); ++pipeline)
+    first = std::min<int>(first,
+                          program.rank_of_stage[static_cast<std::size_t>(pipeline * program.stages + stage)]);
+  return first;
+}
+
+bool holds(const Program& program, int coordinate, int stage) {
+  for (int pipeline = 0; pipeline < program.pipelines(); ++pipeline) {
+    if (program.rank_of_stage[static_cast<std::size_t>(pipeline * program.stages + stage)] == coordinate)
+      return true;
+  }
+  return false;
+}
+
+// Ascending.
+std::vector<int> stages_held(const Program& program, int coordinate) {
   std::vector<int> held;
-  const int coordinate = program.grid.coordinate(rank, Axis::kPp);
   for (int stage = 0; stage < program.stages; ++stage) {
-    if (program.rank_of_stage[static_cast<std::size_t>(stage)] == coordinate) held.push_back(stage);
+    if (holds(program, coordinate, stage)) held.push_back(stage);
   }
   return held;
+}
+
+// A parameter that several ranks of a pipeline have copies of is counted on the first of them.
+std::vector<ParameterSlice> slices_held(const Program& program, const ModelTable& table, int coordinate,
+                                        const std::vector<int>& held) {
+  std::vector<ParameterSlice> out = table.slices(held);
+  for (ParameterSlice& slice : out) {
+    slice.counted = slice.counted && first_holder(program, slice.stage) == coordinate;
+  }
+  return out;
 }
 
 int exit_code_of(const SimStep& step) {
@@ -168,10 +195,16 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
       if (config.grid.coordinate(rank, Axis::kDp) != replica) continue;
       StageWorker::Parts parts{&config, batches.get(), rank, {}, {}, keys};
       parts.stages.resize(stages);
-      const std::vector<int> held = stages_held(plan.main(), rank);
-      for (const int stage : held)
-        parts.stages[static_cast<std::size_t>(stage)] = std::move(made[static_cast<std::size_t>(stage)]);
-      parts.slices = table.slices(held);
+      const int coordinate = config.grid.coordinate(rank, Axis::kPp);
+      const std::vector<int> held = stages_held(plan.main(), coordinate);
+      for (const int stage : held) {
+        std::unique_ptr<Stage>& first =
+            made[static_cast<std::size_t>(stage)];  // the others are further copies
+        parts.stages[static_cast<std::size_t>(stage)] =
+            first != nullptr ? std::move(first)
+                             : family.make_stage({stage, static_cast<int>(stages), &config});
+      }
+      parts.slices = slices_held(plan.main(), table, coordinate, held);
       Result<std::unique_ptr<StageWorker>> worker = StageWorker::create(std::move(parts));
       if (!worker) return tl::unexpected(worker.error());
       owned[static_cast<std::size_t>(rank)] = std::move(*worker);
@@ -202,18 +235,27 @@ void Trainer::Impl::check_toy(const StageWorker& worker) {
   }
 }
 
+// Mean over the microbatches, in their order, then over replicas. Ranks with copies of the last stage have losses of
+// different microbatches.
 double Trainer::Impl::loss_of_step() const {
-  double total = 0.0;
-  int replicas = 0;
+  std::map<int, std::vector<double>> by_replica;
   for (const StageWorker* worker : workers) {
     const std::vector<double>& losses = worker->result().losses;
     if (losses.empty()) continue;
+    std::vector<double>& all = by_replica[config.grid.coordinate(worker->rank(), Axis::kDp)];
+    all.resize(losses.size(), std::numeric_limits<double>::quiet_NaN());
+    for (std::size_t m = 0; m < losses.size(); ++m) {
+      if (std::isnan(all[m])) all[m] = losses[m];
+    }
+  }
+  double total = 0.0;
+  for (const auto& [replica, losses] : by_replica) {
     double sum = 0.0;
     for (const double loss : losses) sum += loss;
     total += sum / static_cast<double>(losses.size());
-    ++replicas;
   }
-  return replicas == 0 ? std::numeric_limits<double>::quiet_NaN() : total / replicas;
+  return by_replica.empty() ? std::numeric_limits<double>::quiet_NaN()
+                            : total / static_cast<double>(by_replica.size());
 }
 
 StepRow Trainer::Impl::row_of(const StepInput& input, const SimStep& step) const {

@@ -233,8 +233,8 @@ Status StageWorker::input_grad(const Call& call) {
   }
   live.gradients = model_->take_leaf_gradients(call.stage());
   live.has_input_grad = true;
-  live.input = {};
-  live.output = {};
+  live.input.reset();
+  live.output.reset();
   return {};
 }
 

@@ -8,8 +8,7 @@
 #include "engine/program/link.h"
 #include "engine/program/lower.h"
 #include "sim/verify/check.h"
-#include "tests/engine/program/config.h"
-#include "tests/support/oracle.h"
+#include "tests/engine/program/megatron_lines.h"
 
 namespace plumbline {
 namespace {
@@ -38,7 +37,7 @@ std::string certification_of(const RunConfig& config, const Schedule& schedule) 
 }
 
 struct Row {
-  std::string calls;  // batch, unbatch, fwd, fwd_overlap, fwd_flush
+  std::string calls;  // batch, unbatch, overlap, flush, moe, moe_flush, fwd, fwd_overlap, fwd_flush
   std::string map;
   std::string ranks;  // "2", "odd", "even"
   auto operator<=>(const Row&) const = default;
@@ -47,21 +46,12 @@ struct Row {
 using Table = std::map<Row, std::map<std::string, int>>;
 
 void add_line(const nlohmann::json& line, Table& table) {
-  const std::string mode = line.at("mode");
-  if (mode != "batch" && mode != "unbatch" && mode.rfind("fwd", 0) != 0) return;
   if (!line.contains("verdict") || line.contains("error") || line.contains("guard")) return;
+  const std::string mode = line.at("mode");
   const bool plain = line.at("sched") == "1f1b";
   const int pp = line.at("pp");
-  const int chunks = line.at("vp").is_null() ? 1 : line.at("vp").get<int>();
-  const int group = line.contains("g") && !line.at("g").is_null() ? line.at("g").get<int>() : 0;
-  const ScheduleKind kind = plain                      ? ScheduleKind::kOneFOneB
-                            : line.at("alg") == "seed" ? ScheduleKind::kInterleaved2022
-                                                       : ScheduleKind::kInterleaved;
-  RunConfig config = test::config_of(kind, pp, chunks, line.at("m"), group);
-  config.schedule.p2p = mode == "fwd_flush"                          ? P2pStyle::kFlush
-                        : mode == "unbatch" || mode == "fwd_overlap" ? P2pStyle::kSeparate
-                                                                     : P2pStyle::kBatched;
-  const auto schedule = mode.rfind("fwd", 0) == 0 ? evaluation_schedule_of(config) : schedule_of(config);
+  RunConfig config = test::config_of_line(line);
+  const auto schedule = test::schedule_of_line(line, config);
   ASSERT_TRUE(schedule.has_value()) << schedule.error().text();
   const std::pair<const char*, CommMap> maps[] = {{"megatron", CommMap::kMegatron},
                                                   {"one", CommMap::kOne},

@@ -1,0 +1,152 @@
+// Every schedule trains: the toy model finds each contribution once, and the GPT's steps equal the sequential
+// reference bit for bit - backwards in two parts, copies of the stages, overlapped pairs.
+#include <map>
+#include <set>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "engine/program/lower.h"
+#include "engine/schedule/generator.h"
+#include "engine/train/reference.h"
+#include "tests/engine/train/small_run.h"
+
+namespace plumbline {
+namespace {
+
+using test::Layout;
+
+RunConfig with_generator(RunConfig config, const std::string& name) {
+  config.schedule.kind = ScheduleKind::kGenerator;
+  config.schedule.generator = name;
+  return config;
+}
+
+// Whether the generator takes the sizes of this layout.
+bool takes(const RunConfig& config) {
+  const Result<RunConfig> valid = validate(config, {}, Purpose::kRun);
+  return valid && schedule_of(*valid);
+}
+
+TEST(EveryGenerator, ContributionsAreExact) {
+  std::map<std::string, int> runs;
+  for (const Generator& generator : generators()) {
+    runs[generator.name] = 0;
+    for (const int pp : {1, 2, 4}) {
+      for (const int vp : {1, 2}) {
+        for (const auto& [m, dp] : {std::pair{4, 1}, std::pair{8, 2}}) {
+          const Layout layout{ScheduleKind::kGenerator, pp, vp, m, dp};
+          const RunConfig config = with_generator(test::toy_config(layout), generator.name);
+          if (generator.name == "forward-only" || generator.name == "seq-1f1b" || !takes(config)) continue;
+          SCOPED_TRACE(generator.name + ", " + layout.name());
+          RunConfig run = config;
+          run.train.iterations = 2;
+          run.train.eval_iterations = 1;
+          const std::unique_ptr<Trainer> trainer = test::make_trainer(run);
+          ASSERT_NE(trainer, nullptr);
+          const Result<TrainOutcome> outcome = trainer->run();
+          ASSERT_TRUE(outcome) << outcome.error().text();
+          EXPECT_EQ(outcome->exit_code, 0);
+          EXPECT_TRUE(outcome->toy.empty()) << outcome->toy.front().text;
+          EXPECT_EQ(outcome->updates, 2);
+          ++runs[generator.name];
+        }
+      }
+    }
+  }
+  for (const auto& [name, count] : runs) {
+    if (name == "forward-only" || name == "seq-1f1b") continue;
+    EXPECT_GT(count, 0) << name;
+  }
+}
+
+// Three steps of the GPT against the reference.
+void compare(const RunConfig& given) {
+  const std::unique_ptr<Trainer> trainer = test::make_trainer(given);
+  ASSERT_NE(trainer, nullptr);
+  const RunConfig& config = trainer->config();
+  const Result<std::unique_ptr<BatchSource>> batches = text_batches(config, *trainer->text());
+  ASSERT_TRUE(batches);
+  Result<SequentialReference> reference = SequentialReference::create(
+      config, **find_model("gpt"), **batches, backward_order_of(*schedule_of(config)));
+  ASSERT_TRUE(reference) << reference.error().text();
+  for (int step = 0; step < 3; ++step) {
+    const Result<TrainOutcome> outcome = trainer->train_step();
+    ASSERT_TRUE(outcome) << outcome.error().text();
+    ASSERT_TRUE(outcome->completed);
+    ASSERT_EQ(outcome->exit_code, 0) << (outcome->findings.empty() ? "" : outcome->findings.front().why);
+    bool overflow = false;
+    for (const OverflowFault& fault : config.faults.overflow)
+      overflow = overflow || fault.iteration == step + 1;
+    const SequentialReference::Step expected = reference->step(step * samples_per_step(config), overflow);
+    const StepRow& row = trainer->record().steps.back();
+    EXPECT_EQ(row.skipped, expected.found_inf);
+    EXPECT_EQ(row.loss, expected.loss);
+    EXPECT_EQ(row.grad_norm, expected.norm);
+    EXPECT_EQ(row.params_digest, reference->params_digest());
+    EXPECT_EQ(row.optimizer_digest, reference->optimizer_digest());
+  }
+}
+
+struct Case {
+  const char* generator;
+  int pp, vp, m, dp;
+};
+
+const std::vector<Case> kCases{{"zb-h1", 4, 1, 8, 1},
+                               {"zb-h2", 4, 1, 8, 1},
+                               {"zb-auto", 4, 1, 6, 2},
+                               {"zb-v", 4, 2, 8, 1},
+                               {"zbv-auto", 4, 2, 6, 1},
+                               {"v-min", 4, 2, 6, 1},
+                               {"v-half", 2, 2, 6, 2},
+                               {"v-zb", 2, 2, 4, 1},
+                               {"v-auto", 4, 2, 6, 1},
+                               {"torch-interleaved-zb", 4, 2, 8, 1},
+                               {"group-interleaved", 4, 2, 8, 1},
+                               {"hanayo", 2, 4, 4, 1},
+                               {"dualpipe", 4, 1, 8, 1},
+                               {"dualpipe", 2, 1, 6, 2},
+                               {"dualpipe-v", 2, 2, 6, 1},
+                               {"chimera", 4, 1, 8, 1},
+                               {"chimera-2-pairs", 4, 1, 8, 1},
+                               {"chimera-2-pairs", 8, 1, 4, 1}};
+
+TEST(EveryGenerator, TrainingEqualsTheReferenceInFp32) {
+  for (const Case& one : kCases) {
+    const Layout layout{ScheduleKind::kGenerator, one.pp, one.vp, one.m, one.dp};
+    SCOPED_TRACE(std::string(one.generator) + ", " + layout.name());
+    compare(with_generator(test::small_config(layout), one.generator));
+  }
+}
+
+// Scaled losses, an overflow in the second step, sharded optimizer states, zeros counted once.
+TEST(EveryGenerator, TrainingEqualsTheReferenceInFp16) {
+  for (const Case& one : {kCases[0], kCases[3], kCases[12], kCases[13], kCases[15], kCases[17]}) {
+    const Layout layout{ScheduleKind::kGenerator, one.pp, one.vp, one.m, one.dp};
+    SCOPED_TRACE(std::string(one.generator) + ", " + layout.name());
+    RunConfig config = with_generator(test::small_config(layout, Precision::kFp16), one.generator);
+    config.optimizer.distributed = true;
+    config.optimizer.log_num_zeros = true;
+    config.faults.overflow = {{1, 2}};
+    compare(config);
+  }
+}
+
+// Zero bubble's own way: nobody waits for the agreement, and a step is taken back if it was wrong.
+TEST(EveryGenerator, StepsAreValidatedAfterwards) {
+  for (const char* generator : {"zb-h1", "zb-h2", "zb-auto", "zb-v"}) {
+    for (const double clip : {1.0, 0.05}) {
+      SCOPED_TRACE(std::string(generator) + ", clip " + std::to_string(clip));
+      const Layout layout{ScheduleKind::kGenerator, 4, std::string(generator) == "zb-v" ? 2 : 1, 8, 1};
+      RunConfig config = with_generator(test::small_config(layout, Precision::kFp16), generator);
+      config.optimizer.post_validation = true;
+      config.optimizer.clip_grad = clip;
+      config.faults.overflow = {{2, 2}};
+      compare(config);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace plumbline
