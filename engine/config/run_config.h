@@ -157,6 +157,9 @@ struct OptimizerConfig {
   bool align_param_gather = true;
   std::int64_t bucket_size = 0;  // elements; 0: Megatron's default
   bool pad_buckets = false;      // --ddp-pad-buckets-for-high-nccl-busbw
+  // Ranks keep their shards of the parameters alone and gather a stage before it computes: generated schedules that
+  // Megatron has no calls for. CSV rows say it themselves (UNSHARD).
+  bool shard_parameters = false;
   bool cpu_offload = false;
   double offload_fraction = 1.0;
   // Precision-aware states (--use-precision-aware-optimizer).

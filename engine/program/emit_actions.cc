@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -27,10 +28,10 @@ PostedOp posted_op(const Action& action, const Tables& tables) {
 
 class Emission {
  public:
-  Emission(const Tables& tables, bool sharded, bool waits_for_slots, Overlap& overlap,
+  Emission(const Tables& tables, const ModelBuffers* buffers, bool waits_for_slots, Overlap& overlap,
            std::vector<Item>& items)
       : tables_(tables),
-        sharded_(sharded),
+        buffers_(buffers),
         waits_for_slots_(waits_for_slots),
         overlap_(overlap),
         items_(items) {}
@@ -51,14 +52,18 @@ class Emission {
       case ActionKind::kRecvBackward:
         return communicate(action);
       case ActionKind::kUnshard:
+        if (!sharded()) return {};
+        buffers_->unshard(action.stage, items_);
+        gathering_.insert(action.stage);
+        return {};
       case ActionKind::kReshard:
+        if (!sharded()) return {};
+        wait_for_gather(action.stage);
+        buffers_->reshard(action.stage, items_);
+        return {};
       case ActionKind::kReduceGrad:
-        // With one replica there is nothing to gather or reduce.
-        if (!sharded_) return {};
-        return fail(ErrorCode::kUnsupported, fmt::format("{} with more than one data-parallel replica is not "
-                                                         "lowered; remove the sharding actions or set "
-                                                         "data-parallel-size to 1",
-                                                         print_action(action)));
+        overlap_.reduce_now(action.stage, items_);  // nothing with one replica
+        return {};
     }
     return {};
   }
@@ -72,6 +77,12 @@ class Emission {
   }
 
  private:
+  bool sharded() const { return buffers_ != nullptr && buffers_->sharded(); }
+
+  void wait_for_gather(int stage) {
+    if (gathering_.erase(stage) > 0) wait_for(buffers_->parameters(stage), kNoMicrobatch);
+  }
+
   void wait_for(unsigned slot, int microbatch) {
     items_.push_back(make_item(ItemOp::kWaitSlot, microbatch, 0, slot, 0));
   }
@@ -86,6 +97,7 @@ class Emission {
         wait_for(tables_.gradient(stage + 1), action.microbatch);
     }
     if (kind == KernelKind::kForward) overlap_.before_forward(items_);
+    wait_for_gather(stage);
     items_.push_back(
         make_item(ItemOp::kLaunch, action.microbatch, 0, tables_.kernel(kind, stage), kComputeStream));
     if (kind == KernelKind::kBackward || kind == KernelKind::kWeightGrad) overlap_.after_backward(items_);
@@ -110,18 +122,19 @@ class Emission {
   }
 
   const Tables& tables_;
-  bool sharded_;
+  const ModelBuffers* buffers_;
   bool waits_for_slots_;
   Overlap& overlap_;
   std::vector<Item>& items_;
   std::size_t kept_sends_ = 0;
+  std::set<int> gathering_;  // stages whose gather nobody has waited for
 };
 
 }  // namespace
 
-Status emit_actions(std::span<const Action> row, const Tables& tables, bool sharded, Overlap& overlap,
-                    std::vector<Item>& items) {
-  Emission emission(tables, sharded, true, overlap, items);
+Status emit_actions(std::span<const Action> row, const Tables& tables, const ModelBuffers* buffers,
+                    Overlap& overlap, std::vector<Item>& items) {
+  Emission emission(tables, buffers, true, overlap, items);
   for (const Action& action : row) PL_TRY(emission.action(action));
   emission.finish();
   return {};
@@ -129,7 +142,7 @@ Status emit_actions(std::span<const Action> row, const Tables& tables, bool shar
 
 Status emit_batched_actions(std::span<const Action> row, std::span<const DualPipeCall> calls,
                             const Tables& tables, Overlap& overlap, std::vector<Item>& items) {
-  Emission emission(tables, false, false, overlap, items);
+  Emission emission(tables, nullptr, false, overlap, items);
   std::vector<PostedOp> batch;
   std::size_t next = 0;
   for (std::size_t i = 0; i <= row.size(); ++i) {

@@ -17,6 +17,7 @@
 #include "engine/schedule/dualpipe_rows.h"
 #include "engine/schedule/generator.h"
 #include "engine/schedule/generator_args.h"
+#include "engine/schedule/torch_passes.h"
 
 namespace plumbline {
 namespace {
@@ -50,10 +51,16 @@ bool is_listed(const RunConfig& config) {
   return config.schedule.kind == ScheduleKind::kCsv || config.schedule.kind == ScheduleKind::kGenerator;
 }
 
+bool has_kind(const Schedule& schedule, ActionKind kind) {
+  return std::any_of(schedule.actions.begin(), schedule.actions.end(),
+                     [kind](const Action& action) { return action.kind == kind; });
+}
+
 // DualPipe's own code batches its communication; with separate calls it gets torch's rule like any other order.
 bool has_own_batches(const RunConfig& config, const Schedule& schedule) {
   return config.schedule.kind == ScheduleKind::kGenerator && config.schedule.p2p == P2pStyle::kBatched &&
          !schedule.forward_only && !schedule.has_communication() &&
+         !has_kind(schedule, ActionKind::kUnshard) && !has_kind(schedule, ActionKind::kReduceGrad) &&
          (schedule.name == "dualpipe" || schedule.name == "dualpipe-v");
 }
 
@@ -122,7 +129,8 @@ class Lowering {
         sizes_(sizes),
         options_(options),
         listed_(is_listed(config)),
-        batches_(has_own_batches(config, schedule)) {}
+        batches_(has_own_batches(config, schedule)),
+        listed_reductions_(has_kind(schedule, ActionKind::kReduceGrad)) {}
 
   Result<Program> run() {
     set_frame(config_, schedule_, options_, program_);
@@ -135,6 +143,7 @@ class Lowering {
     Policy policy = policy_of(config_, schedule_, listed_);
     policy.add_gradients = trains_;
     policy.read_parameters = optimizer.distributed && (trains_ || gathers_);
+    policy.read_parameters = policy.read_parameters || shards_in_evaluation();
     if (policy.add_gradients || policy.read_parameters) {
       auto buffers = lowering::ModelBuffers::create(config_, schedule_, sizes_);
       if (!buffers) return tl::unexpected(buffers.error());
@@ -158,6 +167,12 @@ class Lowering {
   }
 
  private:
+  // A sharded model's forwards gather, whatever follows them.
+  bool shards_in_evaluation() const {
+    return options_.tail == StepTail::kEvaluate && config_.optimizer.distributed && config_.grid.dp() > 1 &&
+           has_kind(schedule_, ActionKind::kUnshard);
+  }
+
   void rows_of(int rank) {
     tables_->add_rank(rank);
     for (const int stage : schedule_.stages_of_rank(rank)) {
@@ -186,6 +201,7 @@ class Lowering {
     plan.calls = !listed_;
     plan.reduces = trains_ && optimizer.overlap_grad_reduce;
     plan.gathers = gathers_;
+    plan.listed_reductions = listed_ && trains_ && listed_reductions_;
     plan.align_reduce = optimizer.align_grad_reduce;
     // A forward-only pass has Megatron's hook switched off.
     plan.align_gather = optimizer.align_param_gather && trains_;
@@ -218,8 +234,8 @@ class Lowering {
         PL_TRY(
             lowering::emit_batched_actions(schedule_.row(rank), calls, *tables_, overlapped, program_.items));
       } else {
-        PL_TRY(lowering::emit_actions(schedule_.row(rank), *tables_, config_.grid.dp() > 1, overlapped,
-                                      program_.items));
+        PL_TRY(lowering::emit_actions(schedule_.row(rank), *tables_, buffers_ ? &*buffers_ : nullptr,
+                                      overlapped, program_.items));
       }
       finish(rank, overlapped);
       return {};
@@ -250,6 +266,7 @@ class Lowering {
   const LowerOptions& options_;
   bool listed_;
   bool batches_;
+  bool listed_reductions_;
   bool trains_ = false;
   bool gathers_ = false;
   Program program_;
@@ -263,6 +280,18 @@ Status check_frame(const RunConfig& config, const Schedule& schedule, const Mode
     return fail(ErrorCode::kConfig,
                 fmt::format("the schedule has {} ranks but pipeline-model-parallel-size is {}; set it to {}",
                             schedule.ranks, config.grid.pp(), schedule.ranks));
+  }
+  const bool keeps_handles =
+      config.schedule.p2p == P2pStyle::kFlush || config.schedule.p2p == P2pStyle::kOverlap;
+  const bool one_chunk_calls = config.schedule.kind == ScheduleKind::kOneFOneB ||
+                               config.schedule.kind == ScheduleKind::kGpipe ||
+                               config.schedule.kind == ScheduleKind::kInterleaved2022;
+  if (keeps_handles && one_chunk_calls) {
+    return fail(
+        ErrorCode::kConfig,
+        fmt::format("schedule {} has no calls that overlap with computation; use --p2p batched or separate, "
+                    "or --schedule interleaved",
+                    generator_name(config.schedule.kind)));
   }
   const std::size_t stages = static_cast<std::size_t>(schedule.stages);
   if (sizes.stash.size() != stages || sizes.grads.size() != stages) {
@@ -328,7 +357,11 @@ Result<Schedule> schedule_of(const RunConfig& config, bool fragment) {
                                             ? std::string_view(config.schedule.generator)
                                             : generator_name(config.schedule.kind));
   if (!generator) return tl::unexpected(generator.error());
-  return (*generator)->make(generator_args_of(config, default_sizes(config).activation));
+  auto made = (*generator)->make(generator_args_of(config, default_sizes(config).activation));
+  if (!made || !config.optimizer.shard_parameters || !is_listed(config)) return made;
+  auto sharded = add_sharding(*made);
+  if (!sharded || made->pipelines() > 1 || made->forward_only) return sharded;
+  return add_reductions(*sharded);
 }
 
 Result<Schedule> evaluation_schedule_of(const RunConfig& config) {
@@ -348,6 +381,7 @@ Result<Schedule> evaluation_schedule_of(const RunConfig& config) {
       }
       forward.add_row(row);
     }
+    if (has_kind(*schedule, ActionKind::kUnshard)) return add_sharding(forward);
     return forward;
   }
   const auto generator = find_generator("forward-only");

@@ -63,13 +63,37 @@ Result<std::vector<std::vector<int>>> copy_holders(const Schedule& schedule) {
   return out;
 }
 
+bool lists(const Schedule& schedule, ActionKind kind) {
+  return std::any_of(schedule.actions.begin(), schedule.actions.end(),
+                     [kind](const Action& action) { return action.kind == kind; });
+}
+
 }  // namespace
+
+// Options of the gradients' and parameters' synchronisation that do not go with this schedule.
+Status ModelBuffers::check_sync(const RunConfig& config, const Schedule& schedule) const {
+  if (has_copies() && (config.optimizer.overlap_grad_reduce ||
+                       (communicates() && lists(schedule, ActionKind::kReduceGrad)))) {
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("schedule {} has several copies of a stage, whose gradients are added up after the last "
+                    "backward, before any other reduction; leave out --overlap-grad-reduce and REDUCE_GRAD",
+                    schedule.name));
+  }
+  if (sharded_ && config.optimizer.overlap_param_gather) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("schedule {} gathers parameters by UNSHARD; leave out --overlap-param-gather",
+                            schedule.name));
+  }
+  return {};
+}
 
 Result<ModelBuffers> ModelBuffers::create(const RunConfig& config, const Schedule& schedule,
                                           const ModelSizes& sizes) {
   ModelBuffers out;
   out.distributed_ = config.optimizer.distributed;
   out.replicas_ = config.grid.dp();
+  out.sharded_ = out.distributed_ && out.replicas_ > 1 && lists(schedule, ActionKind::kUnshard);
   out.parameter_type_ = sizes.activation_dtype;
   if (!sizes.tensors.empty() && sizes.tensors.size() != sizes.grads.size()) {
     return fail(ErrorCode::kConfig, fmt::format("the model lists parameter tensors of {} stages, it has {}",
@@ -78,13 +102,7 @@ Result<ModelBuffers> ModelBuffers::create(const RunConfig& config, const Schedul
   auto holders = copy_holders(schedule);
   if (!holders) return tl::unexpected(holders.error());
   out.holders_ = std::move(*holders);
-  if (out.has_copies() && config.optimizer.overlap_grad_reduce) {
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("schedule {} has several copies of a stage, whose gradients are added up after the last "
-                    "backward; leave out --overlap-grad-reduce",
-                    schedule.name));
-  }
+  PL_TRY(out.check_sync(config, schedule));
   for (int stage = 0; stage < schedule.stages; ++stage) {
     const std::vector<ParamSize> tensors = tensors_of(sizes, index(stage));
     PL_TRY(check_tensors(sizes, index(stage), tensors));
@@ -119,6 +137,11 @@ void ModelBuffers::add_slots(Program& program, bool gradients) {
   for (std::size_t stage = 0; stage < rows_.size(); ++stage) {
     if (gradients) rows_[stage].gradients = add(SlotKind::kMainGrads, "main_grads", stage, DType::kF32);
     if (distributed_) rows_[stage].parameters = add(SlotKind::kParameters, "params", stage, parameter_type_);
+    if (sharded_) {
+      program.slots.back().persistent = false;
+      rows_[stage].shard = add(SlotKind::kParameterShard, "shard", stage, parameter_type_);
+      program.slots.back().bytes /= replicas_;
+    }
   }
 }
 
@@ -185,6 +208,15 @@ void ModelBuffers::add_endpoints(int stage, Program& program) {
                                row.gradients, row, program);
   }
   if (distributed_) row.gather = add_endpoints(EndpointKind::kAllGather, row.parameters, row, program);
+  if (!sharded_) return;
+  const auto kernel = [&](KernelKind kind, const char* name, std::vector<std::uint16_t> reads,
+                          std::vector<std::uint16_t> frees, std::vector<std::uint16_t> writes) {
+    program.kernels.push_back({fmt::format("{}.{}", name, stage), kind, static_cast<std::uint16_t>(stage),
+                               std::move(reads), std::move(frees), std::move(writes)});
+    return static_cast<unsigned>(program.kernels.size() - 1);
+  };
+  row.unshard = kernel(KernelKind::kUnshard, "unshard", {row.shard}, {}, {row.parameters});
+  row.reshard = kernel(KernelKind::kReshard, "reshard", {}, {row.parameters}, {});
 }
 
 std::int64_t ModelBuffers::owned(int stage) const {
@@ -207,6 +239,15 @@ void ModelBuffers::add_copies(int stage, std::vector<Item>& items) const {
   if (!has_copies()) return;
   items.push_back(make_item(ItemOp::kOp, kNoMicrobatch, kAfterCompute | kComputeWaits,
                             rows_[index(stage)].copies, copies_stream_));
+}
+
+void ModelBuffers::unshard(int stage, std::vector<Item>& items) const {
+  items.push_back(make_item(ItemOp::kLaunch, kNoMicrobatch, 0, rows_[index(stage)].unshard, kComputeStream));
+  gather(stage, kHandle, kSlotQueue, items);
+}
+
+void ModelBuffers::reshard(int stage, std::vector<Item>& items) const {
+  items.push_back(make_item(ItemOp::kLaunch, kNoMicrobatch, 0, rows_[index(stage)].reshard, kComputeStream));
 }
 
 int ModelBuffers::reduce(int stage, unsigned flags, unsigned queue, std::vector<Item>& items) const {

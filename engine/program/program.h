@@ -116,17 +116,18 @@ constexpr int item_stream(Item item) { return static_cast<int>(item_aux(item) & 
 constexpr int item_queue(Item item) { return static_cast<int>(item_aux(item) >> 8); }      // kOp with kHandle
 
 enum class SlotKind : std::uint8_t {
-  kActivation,     // the tensor that enters stage `stage`
-  kGradient,       // the loss's gradient with respect to that tensor
-  kStash,          // what a forward keeps for its backward
-  kMainGrads,      // gradient buffer of stage `stage` (param_layout.h), persistent
-  kParameters,     // parameter buffer of stage `stage` in the model's precision, persistent
-  kTiedGrad,       // gradient of the embedding shared by the first and the last stage
-  kFoundInf,       // one float: not 0 when a gradient is not finite
+  kActivation,  // the tensor that enters stage `stage`
+  kGradient,    // the loss's gradient with respect to that tensor
+  kStash,       // what a forward keeps for its backward
+  kMainGrads,   // gradient buffer of stage `stage` (param_layout.h), persistent
+  kParameters,  // parameter buffer of stage `stage` in the model's precision; persistent, unless it is sharded
+  kTiedGrad,    // gradient of the embedding shared by the first and the last stage
+  kFoundInf,    // one float: not 0 when a gradient is not finite
   kLocalFoundInf,  // the same of this rank alone
   kNormSums,  // int64 words of the gradient's sum of squares (base/exact_sum.h); then the zeros, if counted
   kSnapshot,  // optimizer state before a speculative step
   kOther,     // named by the program's author
+  kParameterShard,  // the part of kParameters that a data-parallel rank keeps, persistent
 };
 
 struct SlotClass {
@@ -154,6 +155,8 @@ enum class KernelKind : std::uint8_t {
   kSpeculativeStep,  // steps without clipping unless the own gradients overflowed, after a snapshot
   kValidateStep,     // keeps that step, takes it back, or does it again clipped; scaler
   kOther,
+  kUnshard,  // puts the own kParameterShard into a new kParameters, for an all-gather to complete
+  kReshard,  // releases kParameters
 };
 
 struct Kernel {

@@ -141,18 +141,15 @@ class Overlapped {
     if (counts_.all_warmup) {
       build_.call(CallName::kRB, kNone, -1, kNone, build_.last_rank() ? -1 : args_.chunks - 1);
     }
-    if (!flush_) {
-      for (; gradients_ > 0; --gradients_) build_.wait_handle(kRecvNextQueue);
-    }
     for (int k = counts_.remaining; k < plan_.total(); ++k) {
       const int recv = plan_.cooldown_receive(k);
       const ChunkMicrobatch grad = plan_.input_grad(k);
+      wait_for_gradient(plan_.backward_chunk(k));
       if (!flush_) {
         backward(k);
         build_.call(CallName::kSBRB, grad, -1, kNone, recv);
         continue;
       }
-      wait_for_gradient(plan_.backward_chunk(k));
       if (!build_.last_rank()) backward_call(kNone, recv);
       backward(k);
       backward_call(grad, build_.last_rank() ? recv : -1);

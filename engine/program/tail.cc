@@ -128,7 +128,7 @@ Tail::Slots Tail::gradients(const Rows& rows) const {
 Tail::Slots Tail::parameters(const Rows& rows) const {
   Slots out;
   for (const int stage : rows.stages) {
-    if (buffers_.distributed()) out.push_back(buffers_.parameters(stage));
+    if (buffers_.distributed()) out.push_back(buffers_.updated(stage));
   }
   return out;
 }
@@ -229,7 +229,7 @@ void Tail::finish(int rank, Overlap& overlap, std::vector<Item>& items) const {
 
 void Tail::reduce_gradients(const Rows& rows, Overlap& overlap, std::vector<Item>& items) const {
   for (const int stage : rows.stages) buffers_.add_copies(stage, items);
-  if (options_.overlap_grad_reduce) {
+  if (overlap.reduces()) {
     overlap.wait_for_reductions(items);
   } else {
     for (const int stage : rows.stages) buffers_.reduce(stage, kComputeWaits, 0, items);
@@ -274,7 +274,7 @@ void Tail::step_and_validate(const Rows& rows, std::vector<Item>& items) const {
 }
 
 void Tail::gather(const Rows& rows, unsigned arm, std::vector<Item>& items) const {
-  if (!buffers_.distributed() || options_.overlap_param_gather) return;
+  if (!buffers_.distributed() || buffers_.sharded() || options_.overlap_param_gather) return;
   for (const int stage : rows.stages) buffers_.gather(stage, kComputeWaits | arm, 0, items);
 }
 

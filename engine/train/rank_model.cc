@@ -1,6 +1,7 @@
 #include "engine/train/rank_model.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -129,6 +130,49 @@ void RankModel::bind_parameters(int stage, std::byte* memory) {
     const std::int64_t begin = grads->layout().buckets()[static_cast<std::size_t>(bucket)].begin;
     grads->bind_parameters(bucket, memory + begin * dtype_bytes(grads->key().parameter));
   }
+}
+
+// Calls visit(bucket, begin of the bucket, begin of the own part in it, begin of that in the shards, size), in bytes.
+template <typename Visit>
+void RankModel::for_each_shard(int stage, Visit visit) const {
+  const GradBuffer* grads = buffer(stage);
+  if (grads == nullptr) return;
+  const auto element = static_cast<std::ptrdiff_t>(dtype_bytes(grads->key().parameter));
+  std::ptrdiff_t kept = 0;
+  for (int bucket = 0; bucket < grads->buckets(); ++bucket) {
+    const std::ptrdiff_t size = grads->layout().shard_numel(bucket) * element;
+    const std::ptrdiff_t begin = grads->layout().buckets()[static_cast<std::size_t>(bucket)].begin * element;
+    visit(bucket, begin, grads->options().shard * size, kept, size);
+    kept += size;
+  }
+}
+
+void RankModel::bind_shard(int stage, std::byte* memory) {
+  for_each_shard(
+      stage, [&](int bucket, std::ptrdiff_t, std::ptrdiff_t own, std::ptrdiff_t kept, std::ptrdiff_t size) {
+        std::memcpy(memory + kept, buffer(stage)->parameter_bytes(bucket).data() + own,
+                    static_cast<std::size_t>(size));
+      });
+  shards_[stage] = memory;
+  reshard(stage);
+}
+
+void RankModel::unshard(int stage, std::byte* whole) {
+  for_each_shard(stage, [&](int bucket, std::ptrdiff_t begin, std::ptrdiff_t own, std::ptrdiff_t kept,
+                            std::ptrdiff_t size) {
+    std::memcpy(whole + begin + own, shards_.at(stage) + kept, static_cast<std::size_t>(size));
+    buffer(stage)->point_parameters(bucket, whole + begin);
+  });
+}
+
+// The bucket's tensors begin where a whole bucket around the own part would: only that part is memory.
+void RankModel::reshard(int stage) {
+  for_each_shard(
+      stage, [&](int bucket, std::ptrdiff_t, std::ptrdiff_t own, std::ptrdiff_t kept, std::ptrdiff_t) {
+        const auto around =
+            reinterpret_cast<std::uintptr_t>(shards_.at(stage) + kept) - static_cast<std::uintptr_t>(own);
+        buffer(stage)->point_parameters(bucket, reinterpret_cast<std::byte*>(around));
+      });
 }
 
 void RankModel::zero_gradients() {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,6 +51,13 @@ class RankModel {
   // The stage's buffer lies in `memory` from now on.
   void bind_gradients(int stage, std::byte* memory);
   void bind_parameters(int stage, std::byte* memory);
+  // Sharded parameters. From bind_shard() on this rank keeps its own parts alone, bucket after bucket in `memory`, and
+  // only these may be looked at; unshard() begins a whole buffer with them, in which the model computes until
+  // reshard().
+  void bind_shard(int stage, std::byte* memory);
+  void unshard(int stage, std::byte* whole);
+  void reshard(int stage);
+  bool sharded() const { return !shards_.empty(); }
 
   void zero_gradients();
   // Adds the leaf gradients of a stage's last backward to its buffer and drops them.
@@ -81,12 +89,15 @@ class RankModel {
   explicit RankModel(Parts parts) : parts_(std::move(parts)) {}
   void make_parameters();
   Status make_buffers();
+  template <typename Visit>
+  void for_each_shard(int stage, Visit visit) const;
   GradBuffer* buffer(int stage) const { return buffers_[static_cast<std::size_t>(stage)].get(); }
   at::Tensor& leaf(const ParameterSlice& slice) const;
 
   Parts parts_;
   std::vector<ParameterPtr> params_;                  // by slice
   std::vector<std::shared_ptr<GradBuffer>> buffers_;  // by stage; null: not held, or without parameters
+  std::map<int, std::byte*> shards_;                  // by stage, where parameters are sharded
   OptimizerAndScheduler made_;
 };
 

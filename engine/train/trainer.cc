@@ -348,7 +348,9 @@ Result<bool> Trainer::Impl::step(const StepInput& input) {
   // An evaluation begins with the gathers that were still open, and changes nothing else.
   const bool gathers_late = config.optimizer.overlap_param_gather;
   const bool changed = input.evaluation ? gathers_late && input.evaluation_step == 0 : true;
-  if (done->findings.empty() && changed) PL_TRY(check_replicas(input.evaluation || !gathers_late));
+  const bool sharded = workers.front()->model().sharded();
+  if (done->findings.empty() && changed)
+    PL_TRY(check_replicas(!sharded && (input.evaluation || !gathers_late)));
   if (!input.evaluation) digest(row);
   record.steps.push_back(row);
   ++steps;

@@ -117,6 +117,7 @@ void StageWorker::begin_step(const StepInput& input) {
 Status StageWorker::bind(const SlotClass& slot, const SlotMemory& memory) {
   if (slot.kind == SlotKind::kMainGrads) model_->bind_gradients(slot.stage, memory.data);
   if (slot.kind == SlotKind::kParameters) model_->bind_parameters(slot.stage, memory.data);
+  if (slot.kind == SlotKind::kParameterShard) model_->bind_shard(slot.stage, memory.data);
   return {};
 }
 
@@ -141,6 +142,12 @@ Status StageWorker::run(const Call& call) {
       return input_grad(call);
     case KernelKind::kWeightGrad:
       return weight_grad(call);
+    case KernelKind::kUnshard:
+      model_->unshard(call.stage(), call.slot(SlotKind::kParameters, call.stage()).data);
+      return {};
+    case KernelKind::kReshard:
+      model_->reshard(call.stage());
+      return {};
     case KernelKind::kOther:
       return fail(ErrorCode::kUnsupported, fmt::format("no computation for kernel {}", call.kernel->name));
     default:

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/base/text.h"
 #include "engine/program/lower.h"
 #include "engine/program/text.h"
 #include "tests/engine/program/config.h"
@@ -45,7 +46,7 @@ TEST(Copies, AreAddedOverTheRanksThatHoldThem) {
   const Program half = lowered(config_of("chimera-2-pairs", 8, 4));
   EXPECT_EQ(half.pipelines(), 2);
   EXPECT_EQ(family_named(half, "copies")->instances,
-            (std::vector<std::vector<Rank>>{{0, 4}, {1, 5}, {2, 6}, {3, 7}}));
+            (std::vector<std::vector<Rank>>{{0, 7}, {1, 6}, {2, 5}, {3, 4}}));
   // One pipeline after all: nothing to add.
   EXPECT_EQ(family_named(lowered(config_of("chimera", 4, 2)), "copies"), nullptr);
 }
@@ -106,8 +107,35 @@ TEST(Copies, MessagesFollowTheirMicrobatch) {
 TEST(Copies, TheTiedEmbeddingMeetsOnItsRanks) {
   const Program dualpipe = lowered(config_of("dualpipe", 4, 8));
   EXPECT_EQ(family_named(dualpipe, "embedding"), nullptr);
-  const Program half = lowered(config_of("chimera-2-pairs", 8, 4));
-  EXPECT_EQ(family_named(half, "embedding")->instances, (std::vector<std::vector<Rank>>{{0, 7}, {4, 3}}));
+}
+
+Schedule rows_of(const std::vector<std::string>& rows, int stages, int microbatches,
+                 std::vector<std::int32_t> placement) {
+  Schedule out;
+  out.name = "rows";
+  out.ranks = static_cast<int>(rows.size());
+  out.stages = stages;
+  out.microbatches = microbatches;
+  out.rank_of_stage = std::move(placement);
+  for (int m = 0; m < microbatches; ++m) out.pipeline_of.push_back(static_cast<std::uint8_t>(m % 2));
+  for (const std::string& row : rows) {
+    std::vector<Action> actions;
+    for (const std::string_view word : split(row, ' ')) actions.push_back(parse_cell(word).value().front());
+    out.add_row(actions);
+  }
+  return out;
+}
+
+// Two pipelines the same way round a ring, the second one half of it ahead: each has its own two ends.
+TEST(Copies, TheTiedEmbeddingTravelsInsideAPipeline) {
+  const Schedule ring = rows_of({"0F0 2F1 2B1 0B0", "1F0 3F1 3B1 1B0", "0F1 2F0 2B0 0B1", "1F1 3F0 3B0 1B1"},
+                                4, 2, {0, 1, 2, 3, 2, 3, 0, 1});
+  const RunConfig config = config_of("chimera", 4, 2);
+  const auto program = lower(config, ring, default_sizes(config));
+  ASSERT_TRUE(program) << program.error().text();
+  ASSERT_NE(family_named(*program, "embedding"), nullptr);
+  EXPECT_EQ(family_named(*program, "embedding")->instances, (std::vector<std::vector<Rank>>{{0, 3}, {2, 1}}));
+  EXPECT_EQ(family_named(*program, "copies")->instances, (std::vector<std::vector<Rank>>{{0, 2}, {1, 3}}));
 }
 
 TEST(Copies, RefuseWhatTheyCannotAdd) {
@@ -119,22 +147,8 @@ TEST(Copies, RefuseWhatTheyCannotAdd) {
       << refused.error().message;
 
   // Rank 0 shares stage 0 with rank 1 and stage 1 with rank 2.
-  Schedule uneven;
-  uneven.name = "uneven";
-  uneven.ranks = 3;
-  uneven.stages = 3;
-  uneven.microbatches = 2;
-  uneven.rank_of_stage = {0, 0, 2, 1, 2, 2};
-  uneven.pipeline_of = {0, 1};
-  for (const char* row : {"0F0 1F0 1B0 0B0", "0F1 0B1", "2F0 2B0 1F1 2F1 2B1 1B1"}) {
-    std::vector<Action> actions;
-    for (std::string_view rest = row; !rest.empty();) {
-      const std::size_t end = std::min(rest.find(' '), rest.size());
-      actions.push_back(parse_cell(rest.substr(0, end)).value().front());
-      rest.remove_prefix(std::min(end + 1, rest.size()));
-    }
-    uneven.add_row(actions);
-  }
+  const Schedule uneven =
+      rows_of({"0F0 1F0 1B0 0B0", "0F1 0B1", "2F0 2B0 1F1 2F1 2B1 1B1"}, 3, 2, {0, 0, 2, 1, 2, 2});
   RunConfig config = config_of("chimera", 3, 2);
   const auto unequal = lower(config, uneven, default_sizes(config));
   ASSERT_FALSE(unequal);
