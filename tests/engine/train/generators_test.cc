@@ -133,6 +133,59 @@ TEST(EveryGenerator, TrainingEqualsTheReferenceInFp16) {
   }
 }
 
+// Parameters in shards: gathered before a stage computes, dropped after, gradients reduced where the rows say.
+TEST(EveryGenerator, ShardedParametersTrainTheSame) {
+  for (const Case& one : std::vector<Case>{{"zb-v", 2, 2, 6, 2},
+                                           {"gpipe", 2, 1, 3, 3},
+                                           {"breadth-first", 2, 4, 4, 2},
+                                           {"torch-interleaved-zb", 2, 4, 4, 2},
+                                           {"dualpipe-v", 2, 2, 6, 2}}) {
+    for (const Precision precision : {Precision::kFp32, Precision::kFp16}) {
+      const Layout layout{ScheduleKind::kGenerator, one.pp, one.vp, one.m, one.dp};
+      SCOPED_TRACE(std::string(one.generator) + ", " + layout.name());
+      RunConfig config = with_generator(test::small_config(layout, precision), one.generator);
+      config.optimizer.distributed = true;
+      config.optimizer.shard_parameters = true;
+      config.optimizer.post_validation = precision == Precision::kFp16 && one.pp == 2 && one.vp == 2;
+      config.optimizer.bucket_size = one.vp == 4 ? 600 : 0;
+      compare(config);
+      RunConfig toy = with_generator(test::toy_config(layout, precision), one.generator);
+      toy.optimizer.distributed = true;
+      toy.optimizer.shard_parameters = true;
+      toy.train.iterations = 3;
+      toy.train.eval_interval = 1;
+      toy.train.eval_iterations = 2;
+      const std::unique_ptr<Trainer> trainer = test::make_trainer(toy);
+      ASSERT_NE(trainer, nullptr);
+      const Result<TrainOutcome> outcome = trainer->run();
+      ASSERT_TRUE(outcome) << outcome.error().text();
+      EXPECT_EQ(outcome->exit_code, 0) << (outcome->findings.empty() ? "" : outcome->findings.front().why);
+      EXPECT_TRUE(outcome->toy.empty()) << outcome->toy.front().text;
+    }
+  }
+}
+
+// Megatron's calls whose handles are kept, and its combined steps.
+TEST(EveryGenerator, OverlappedCallsTrainTheSame) {
+  for (const P2pStyle style : {P2pStyle::kOverlap, P2pStyle::kFlush}) {
+    for (const bool combined : {false, true}) {
+      for (const Case& one : std::vector<Case>{{"", 2, 2, 4, 1}, {"", 4, 2, 8, 2}}) {
+        const Layout layout{ScheduleKind::kInterleaved, one.pp, one.vp, one.m, one.dp};
+        SCOPED_TRACE(layout.name());
+        RunConfig config = test::small_config(layout, Precision::kFp16);
+        config.schedule.p2p = style;
+        config.schedule.combined = combined;
+        // Flush on an even number of ranks waits for ever where all messages share a queue.
+        config.schedule.comm_map = CommMap::kPair;
+        config.optimizer.distributed = true;
+        config.optimizer.overlap_grad_reduce = true;
+        config.optimizer.overlap_param_gather = true;
+        compare(config);
+      }
+    }
+  }
+}
+
 // Zero bubble's own way: nobody waits for the agreement, and a step is taken back if it was wrong.
 TEST(EveryGenerator, StepsAreValidatedAfterwards) {
   for (const char* generator : {"zb-h1", "zb-h2", "zb-auto", "zb-v"}) {
