@@ -81,7 +81,9 @@ Rows schedule_rows() {
           "batched: one group of up to four operations a call; separate: single calls in even/odd order; "
           "overlap: separate, beside the computations of the interleaved schedule's steady state; flush: "
           "overlap, "
-          "and inputs fetched one step ahead in warm-up and cool-down"),
+          "and inputs fetched one step ahead in warm-up and cool-down; deferred: receives just before what "
+          "reads them "
+          "(schedules by --generator)"),
       row<SwitchText>(
           "schedule", "combined", PL_FIELD(schedule.combined), {"--overlap-moe-expert-parallel-comm"},
           "with p2p overlap or flush: a forward and a backward are one step, one more forward in the "

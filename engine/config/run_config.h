@@ -30,6 +30,7 @@ enum class P2pStyle : std::uint8_t {
   // The current interleaved schedule, training or forward only.
   kFlush,
   kOverlap,  // the same in the steady state alone (overlap_p2p_comm)
+  kDeferred,  // a receive goes out just before the computation that reads it (torch's defer_pp_recv); generated orders
 };
 enum class CommMap : std::uint8_t {
   kOne,        // one communicator a pipeline

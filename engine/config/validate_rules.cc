@@ -174,6 +174,10 @@ void check_schedule(RuleBook& book) {
                             name(s.p2p)),
                 "use --p2p separate, or --schedule interleaved --vp 2");
   }
+  if (s.p2p == P2pStyle::kDeferred && s.kind != ScheduleKind::kGenerator) {
+    book.refuse("schedule.p2p", "may be deferred in schedules that Megatron has no calls for",
+                "name the schedule by --generator, or use --p2p separate");
+  }
   if (s.combined && !keeps_handles) {
     book.refuse("schedule.combined", "needs communication that runs beside computation", "add --p2p overlap");
   }

@@ -316,6 +316,8 @@ Result<Program> lower(const RunConfig& config, const Schedule& given, const Mode
   if (listed && !given.has_communication() && !options.fragment && !has_own_batches(config, given)) {
     auto added = add_communication(given);
     if (!added) return tl::unexpected(added.error());
+    if (config.schedule.p2p == P2pStyle::kDeferred) added = defer_receives(*added);
+    if (!added) return tl::unexpected(added.error());
     with_communication = std::move(*added);
   }
   return Lowering(config, with_communication.ranks > 0 ? with_communication : given, sizes, options).run();
