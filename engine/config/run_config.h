@@ -273,6 +273,8 @@ struct RunConfig {
   RankGrid grid;  // made by the validator from `parallel`
 
   int stages() const { return parallel.pp * schedule.chunks; }
+  // What passes through the pipeline in a step of a replica: microbatches, or slices of them.
+  int passes() const { return schedule.microbatches * schedule.slices; }
 };
 
 }  // namespace plumbline

@@ -30,7 +30,7 @@ constexpr float kWrongForward = 3.0f;   // factor on a contribution whose activa
 constexpr float kWrongBackward = 5.0f;  // the same for the gradient
 
 std::int64_t entries_of(const RunConfig& config) {
-  return std::int64_t{config.schedule.microbatches} * config.parallel.dp;
+  return std::int64_t{config.passes()} * config.parallel.dp;
 }
 
 // Rows are all alike; the first is the one computed with.

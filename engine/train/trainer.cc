@@ -126,6 +126,14 @@ Status Trainer::Impl::make_programs(const ModelSizes& sizes) {
   if (!schedule) return tl::unexpected(schedule.error());
   if (schedule->forward_only)
     return fail(ErrorCode::kConfig, "schedule: forward-only has nothing to train; choose another one");
+  if (schedule->slices > 1 && !toy()) {
+    return fail(
+        ErrorCode::kConfig,
+        fmt::format(
+            "schedule.slices={}: model {} computes whole sequences and keeps nothing of one slice for "
+            "the next; use --slices 1, or --model toy",
+            schedule->slices, config.model.name));
+  }
   RunPlanOptions wanted;
   wanted.evaluation = config.train.eval_iterations > 0;
   Result<RunPlan> made = plan_run(config, sizes, wanted);
@@ -220,7 +228,7 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
 void Trainer::Impl::check_toy(const StageWorker& worker) {
   ToyStep step;
   step.dtype = dtype_of(config.train.precision);
-  step.microbatches = config.schedule.microbatches;
+  step.microbatches = config.passes();
   step.replicas = config.parallel.dp;
   step.step = consumed / samples_per_step(config);
   const float scale = worker.result().scale;

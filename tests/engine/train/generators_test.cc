@@ -1,8 +1,10 @@
 // Every schedule trains: the toy model finds each contribution once, and the GPT's steps equal the sequential
 // reference bit for bit - backwards in two parts, copies of the stages, overlapped pairs.
+#include <cstdio>
+#include <cstdlib>
 #include <map>
-#include <set>
 #include <string>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -28,36 +30,55 @@ bool takes(const RunConfig& config) {
   return valid && schedule_of(*valid);
 }
 
+void expect_exact(RunConfig config) {
+  config.train.iterations = 2;
+  config.train.eval_iterations = 1;
+  const std::unique_ptr<Trainer> trainer = test::make_trainer(config);
+  ASSERT_NE(trainer, nullptr);
+  const Result<TrainOutcome> outcome = trainer->run();
+  ASSERT_TRUE(outcome) << outcome.error().text();
+  EXPECT_EQ(outcome->exit_code, 0) << (outcome->findings.empty() ? "" : outcome->findings.front().why);
+  EXPECT_TRUE(outcome->toy.empty()) << outcome->toy.front().text;
+  EXPECT_EQ(outcome->updates, 2);
+}
+
+// Ranks, chunks, microbatches, replicas, groups and slices. PLUMBLINE_TOY_GRID=full: more of each.
 TEST(EveryGenerator, ContributionsAreExact) {
+  const char* grid = std::getenv("PLUMBLINE_TOY_GRID");
+  const bool full = grid != nullptr && std::string_view(grid) == "full";
+  const std::vector<int> depths = full ? std::vector<int>{1, 2, 3, 4, 6, 8} : std::vector<int>{1, 2, 4};
+  const std::vector<int> widths = full ? std::vector<int>{1, 2, 3, 4} : std::vector<int>{1, 2};
+  const std::vector<int> counts = full ? std::vector<int>{1, 2, 3, 4, 6, 8, 12, 16} : std::vector<int>{4, 8};
   std::map<std::string, int> runs;
   for (const Generator& generator : generators()) {
+    if (generator.name == "forward-only") continue;  // nothing to train
     runs[generator.name] = 0;
-    for (const int pp : {1, 2, 4}) {
-      for (const int vp : {1, 2}) {
-        for (const auto& [m, dp] : {std::pair{4, 1}, std::pair{8, 2}}) {
-          const Layout layout{ScheduleKind::kGenerator, pp, vp, m, dp};
-          const RunConfig config = with_generator(test::toy_config(layout), generator.name);
-          if (generator.name == "forward-only" || generator.name == "seq-1f1b" || !takes(config)) continue;
-          SCOPED_TRACE(generator.name + ", " + layout.name());
-          RunConfig run = config;
-          run.train.iterations = 2;
-          run.train.eval_iterations = 1;
-          const std::unique_ptr<Trainer> trainer = test::make_trainer(run);
-          ASSERT_NE(trainer, nullptr);
-          const Result<TrainOutcome> outcome = trainer->run();
-          ASSERT_TRUE(outcome) << outcome.error().text();
-          EXPECT_EQ(outcome->exit_code, 0);
-          EXPECT_TRUE(outcome->toy.empty()) << outcome->toy.front().text;
-          EXPECT_EQ(outcome->updates, 2);
-          ++runs[generator.name];
+    for (const int pp : depths) {
+      for (const int vp : widths) {
+        for (const int m : counts) {
+          for (const auto& [dp, group] : {std::pair{1, 0}, std::pair{2, 0}, std::pair{1, pp + 1}}) {
+            const Layout layout{ScheduleKind::kGenerator, pp, vp, m, dp};
+            RunConfig config = with_generator(test::toy_config(layout), generator.name);
+            config.model.layers = pp * vp;
+            config.schedule.group_size = group;
+            config.schedule.slices = generator.name == "seq-1f1b" ? 2 : 1;
+            if (group > 0 && generator.name.find("interleaved") == std::string::npos) continue;
+            if (!takes(config)) continue;
+            SCOPED_TRACE(generator.name + ", " + layout.name() + ", group " + std::to_string(group));
+            expect_exact(config);
+            ++runs[generator.name];
+          }
         }
       }
     }
   }
+  int all = 0;
   for (const auto& [name, count] : runs) {
-    if (name == "forward-only" || name == "seq-1f1b") continue;
     EXPECT_GT(count, 0) << name;
+    all += count;
   }
+  RecordProperty("runs", all);
+  if (full) std::printf("%d runs\n", all);
 }
 
 // Three steps of the GPT against the reference.
