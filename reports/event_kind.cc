@@ -41,6 +41,8 @@ std::string_view slot_words(SlotKind kind) {
       return "parameters";
     case SlotKind::kParameterShard:
       return "parameter shard";
+    case SlotKind::kShape:
+      return "shape";
     case SlotKind::kTiedGrad:
       return "tied gradient";
     case SlotKind::kFoundInf:

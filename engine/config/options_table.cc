@@ -88,6 +88,10 @@ Rows schedule_rows() {
           "schedule", "combined", PL_FIELD(schedule.combined), {"--overlap-moe-expert-parallel-comm"},
           "with p2p overlap or flush: a forward and a backward are one step, one more forward in the "
           "warm-up"),
+      row<SwitchText>(
+          "schedule", "variable_lengths", PL_FIELD(schedule.variable_lengths), {"--variable-seq-lengths"},
+          "tensors between stages may differ in size: before every call of Megatron's schedules their "
+          "shapes are exchanged in a group of their own, for which the host waits"),
       choice<CommMap>(
           "schedule", "comm_map", PL_FIELD(schedule.comm_map), {"--comm-map"},
           "which communicator carries a message: one a pipeline, one a pair of ranks, one a direction, or "

@@ -97,6 +97,8 @@ struct ScheduleConfig {
   P2pStyle p2p = P2pStyle::kBatched;
   // With kOverlap and kFlush: a forward and a backward are one step, so that their experts' all-to-alls hide.
   bool combined = false;
+  // Megatron's calls exchange the shapes of their tensors first (variable_seq_lengths).
+  bool variable_lengths = false;
   CommMap comm_map = CommMap::kMegatron;
   bool deallocate_outputs = true;
 };

@@ -113,6 +113,7 @@ class Emission {
     std::array<PostedOp, 4> ops{};
     const std::size_t n = posted(step, ops);
     if (n == 0) return;
+    if (tables_.policy().shapes) exchange_shapes(std::span(ops).first(n));
     const auto name = static_cast<CallName>(step.name);
     if (name == CallName::kSFRFAsync || name == CallName::kSBRBAsync) {
       const bool forward = name == CallName::kSFRFAsync;
@@ -129,6 +130,18 @@ class Emission {
       return;
     }
     emit_batch(std::span(ops).first(n), tables_, BatchWait::kHost, items_);
+  }
+
+  // In a group of its own, whatever the calls are; a receiver's host has read what came when the call begins.
+  void exchange_shapes(std::span<const PostedOp> ops) {
+    std::array<PostedOp, 4> shapes{};
+    for (std::size_t i = 0; i < ops.size(); ++i)
+      shapes[i] = {tables_.shape(ops[i].endpoint), ops[i].microbatch};
+    emit_batch(std::span(shapes).first(ops.size()), tables_, BatchWait::kHost, items_);
+    for (const PostedOp& shape : std::span(shapes).first(ops.size())) {
+      if (!tables_.is_send(shape.endpoint))
+        items_.push_back(make_item(ItemOp::kFree, shape.microbatch, 0, tables_.slot(shape.endpoint), 0));
+    }
   }
 
   void wait(std::size_t count, unsigned flags) {

@@ -87,6 +87,7 @@ Policy policy_of(const RunConfig& config, const Schedule& schedule, bool listed)
         return action.kind == ActionKind::kInputGrad || action.kind == ActionKind::kWeightGrad;
       });
   policy.free_items = !listed;
+  policy.shapes = config.schedule.variable_lengths && !listed;
   // Megatron's plain forward-only loop does not deallocate; its interleaved one does (megatron.md A.3, A.6).
   const bool plain_forward = schedule.forward_only && schedule.stages == schedule.ranks &&
                              config.schedule.kind != ScheduleKind::kInterleaved &&

@@ -8,6 +8,7 @@ namespace plumbline::lowering {
 namespace {
 
 constexpr unsigned kNoRow = ~0U;
+constexpr Bytes kShapeBytes = 3 * 8;
 
 CommFamily grouped(std::string name, std::vector<std::vector<Rank>> instances) {
   return {std::move(name), false, std::move(instances)};
@@ -32,6 +33,7 @@ Tables::Tables(const RunConfig& config, const Schedule& schedule, const ModelSiz
       style_(config.schedule.p2p),
       map_(config.schedule.comm_map) {
   slots(sizes);
+  if (policy_.shapes) add_shapes();
   peers_.resize(static_cast<std::size_t>(schedule.ranks));
   families(config);
   const std::size_t stages = at(schedule.stages);
@@ -165,7 +167,10 @@ void Tables::kernels(int stage) {
   std::vector<std::uint16_t> input;
   if (stage > 0) input.push_back(row16(activation(stage)));
   std::vector<std::uint16_t> made;
-  if (!last) made.push_back(row16(activation(stage + 1)));
+  if (!last) {
+    made.push_back(row16(activation(stage + 1)));
+    write_shape(stage, stage + 1, activation(stage + 1), made);
+  }
   std::vector<std::uint16_t> weights;
   if (policy_.read_parameters) weights.push_back(buffers_->parameters(stage));
   if (policy_.forward_only) {
@@ -186,7 +191,10 @@ void Tables::kernels(int stage) {
   std::vector<std::uint16_t> incoming;
   if (!last) incoming.push_back(row16(gradient(stage + 1)));
   std::vector<std::uint16_t> outgoing;
-  if (stage > 0) outgoing.push_back(row16(gradient(stage)));
+  if (stage > 0) {
+    outgoing.push_back(row16(gradient(stage)));
+    write_shape(stage, stage - 1, gradient(stage), outgoing);
+  }
   std::vector<std::uint16_t> all = kept;
   all.insert(all.end(), incoming.begin(), incoming.end());
   // Gradients of the weights are added in place.
@@ -208,13 +216,43 @@ void Tables::kernels(int stage) {
 // microbatches there.
 bool Tables::sends_output(int stage) const { return remote_in(0, stage, stage + 1); }
 
+// Shapes go the way of their tensors.
+void Tables::add_shapes() {
+  shape_slot_.resize(program_.slots.size(), kNoRow);
+  for (const std::vector<unsigned>* tensors : {&activation_, &gradient_}) {
+    for (const unsigned tensor : *tensors) {
+      if (tensor == kNoRow) continue;
+      const SlotClass of = program_.slots[tensor];
+      shape_slot_[tensor] = static_cast<unsigned>(program_.slots.size());
+      program_.slots.push_back(
+          {"shape." + of.name, SlotKind::kShape, DType::kI64, of.stage, true, false, kShapeBytes});
+    }
+  }
+}
+
+// What makes a tensor for another rank makes its shape.
+void Tables::write_shape(int stage, int other, unsigned slot, std::vector<std::uint16_t>& writes) const {
+  if (policy_.shapes && remote_in(0, stage, other)) writes.push_back(row16(shape_slot_[slot]));
+}
+
 unsigned Tables::endpoint(EndpointKind kind, int pipeline, int stage, int other, unsigned slot,
                           bool free_after) {
+  const bool forward = program_.slots[slot].kind == SlotKind::kActivation;
+  const unsigned row = add_endpoint(kind, pipeline, stage, other, slot, forward, free_after);
+  if (!policy_.shapes) return row;
+  const unsigned shape =
+      add_endpoint(kind, pipeline, stage, other, shape_slot_[slot], forward, kind == EndpointKind::kSend);
+  shape_.resize(program_.endpoints.size());
+  shape_[row] = shape;
+  return row;
+}
+
+unsigned Tables::add_endpoint(EndpointKind kind, int pipeline, int stage, int other, unsigned slot,
+                              bool forward, bool free_after) {
   const bool send = kind == EndpointKind::kSend;
   const int self = rank_in(pipeline, stage);
   const int peer = rank_in(pipeline, other);
   const SlotClass& row = program_.slots[slot];
-  const bool forward = row.kind == SlotKind::kActivation;
   Endpoint out;
   out.name = fmt::format("{}.{}.{}", send ? "send" : "recv", row.name, self);
   if (schedule_.pipelines() > 1) out.name += fmt::format(".{}", pipeline);

@@ -24,6 +24,7 @@ struct Policy {
   bool free_loss = false;        // plain 1F1B deallocates it after the forward; else the backward releases it
   bool add_gradients = false;    // backwards add to the stage's gradient buffer
   bool read_parameters = false;  // computations read the stage's parameter buffer
+  bool shapes = false;           // tensors between ranks are preceded by their shapes
 };
 
 class Tables {
@@ -51,7 +52,10 @@ class Tables {
   unsigned recv_backward(int stage, int microbatch) const {  // receives gradient(stage + 1)
     return recv_backward_[place(stage, microbatch)];
   }
+  // With Policy::shapes: the endpoint that exchanges the shape of what `endpoint` moves.
+  unsigned shape(unsigned endpoint) const { return shape_[endpoint]; }
   bool is_send(unsigned endpoint) const { return program_.endpoints[endpoint].kind == EndpointKind::kSend; }
+  unsigned slot(unsigned endpoint) const { return program_.endpoints[endpoint].slot; }
   // Stream of an endpoint row for the rank that owns it.
   unsigned stream(unsigned endpoint) const { return stream_[endpoint]; }
 
@@ -82,6 +86,10 @@ class Tables {
   void kernels(int stage);
   void endpoints(int pipeline, int stage);
   void register_peers();
+  unsigned add_endpoint(EndpointKind kind, int pipeline, int stage, int other, unsigned slot, bool forward,
+                        bool free_after);
+  void add_shapes();
+  void write_shape(int stage, int other, unsigned slot, std::vector<std::uint16_t>& writes) const;
   unsigned endpoint(EndpointKind kind, int pipeline, int stage, int other, unsigned slot, bool free_after);
   unsigned family_between(int sender, int receiver, bool forward) const;
   unsigned stream_of(int rank, int peer, unsigned family);
@@ -94,6 +102,8 @@ class Tables {
   CommMap map_;
   bool on_world_ = false;  // odd ranks send on the world's communicator
   std::vector<unsigned> activation_, gradient_, stash_;
+  std::vector<unsigned> shape_slot_;                                                   // by slot of a tensor
+  std::vector<unsigned> shape_;                                                        // by endpoint
   std::vector<unsigned> kernel_;                                                       // [stage * 4 + kind]
   std::vector<unsigned> send_forward_, recv_forward_, send_backward_, recv_backward_;  // by place
   std::vector<unsigned> stream_;

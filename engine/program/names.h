@@ -7,9 +7,9 @@
 
 namespace plumbline {
 
-inline constexpr std::array<std::string_view, 12> kSlotKindNames{
-    "activation", "gradient",        "stash",     "main-grads", "parameters", "tied-grad",
-    "found-inf",  "local-found-inf", "norm-sums", "snapshot",   "other",      "parameter-shard"};
+inline constexpr std::array<std::string_view, 13> kSlotKindNames{
+    "activation",      "gradient",  "stash",    "main-grads", "parameters",      "tied-grad", "found-inf",
+    "local-found-inf", "norm-sums", "snapshot", "other",      "parameter-shard", "shape"};
 inline constexpr std::array<std::string_view, 16> kKernelKindNames{
     "forward",       "backward",      "input-grad", "weight-grad",    "zero-grad", "collect-tied",
     "merge-tied",    "unscale-check", "norm-sums",  "optimizer-step", "skip-step", "speculative-step",

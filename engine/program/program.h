@@ -128,6 +128,7 @@ enum class SlotKind : std::uint8_t {
   kSnapshot,  // optimizer state before a speculative step
   kOther,     // named by the program's author
   kParameterShard,  // the part of kParameters that a data-parallel rank keeps, persistent
+  kShape,           // three int64: the shape of a tensor between stages, where shapes are exchanged before it
 };
 
 struct SlotClass {

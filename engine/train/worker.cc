@@ -185,10 +185,19 @@ Status StageWorker::forward(const Call& call) {
   } else {
     PL_TRY(copy_out(live.output, call.slot(SlotKind::kActivation, stage + 1),
                     fmt::format("the output of stage {}", stage)));
+    write_shape(call, stage + 1, live.output);
     if (!input_.evaluation) drop_data(live.output);
   }
   if (!input_.evaluation) live_.insert_or_assign({stage, call.microbatch()}, std::move(live));
   return {};
+}
+
+// For the ranks that exchange shapes before tensors: three sizes.
+void StageWorker::write_shape(const Call& call, int stage, const at::Tensor& tensor) {
+  const SlotMemory memory = call.slot(SlotKind::kShape, stage);
+  if (memory.data == nullptr) return;
+  const std::span<std::int64_t> sizes = values_of<std::int64_t>(memory);
+  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] = tensor.size(static_cast<std::int64_t>(i));
 }
 
 Result<StageWorker::Live*> StageWorker::find_live(const Call& call) {
@@ -218,6 +227,7 @@ Status StageWorker::propagate(const Call& call, Live& live) {
   if (stage == 0) return {};
   at::Tensor passed = live.input.grad();
   if (!passed.defined()) passed = at::zeros_like(live.input);
+  write_shape(call, stage, passed);
   return copy_out(passed, call.slot(SlotKind::kGradient, stage),
                   fmt::format("the input gradient of stage {}", stage));
 }

@@ -90,6 +90,7 @@ class StageWorker : public Worker {
   Status weight_grad(const Call& call);
   Result<Live*> find_live(const Call& call);
   Status propagate(const Call& call, Live& live);
+  static void write_shape(const Call& call, int stage, const at::Tensor& tensor);
   Status tail(const Call& call);
   Status collect_tied(const Call& call) const;
   Status merge_tied(const Call& call) const;

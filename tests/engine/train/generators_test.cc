@@ -196,6 +196,7 @@ TEST(EveryGenerator, OverlappedCallsTrainTheSame) {
         RunConfig config = test::small_config(layout, Precision::kFp16);
         config.schedule.p2p = style;
         config.schedule.combined = combined;
+        config.schedule.variable_lengths = combined;
         // Flush on an even number of ranks waits for ever where all messages share a queue.
         config.schedule.comm_map = CommMap::kPair;
         config.optimizer.distributed = true;
