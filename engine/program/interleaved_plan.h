@@ -3,7 +3,6 @@
 #pragma once
 
 #include "engine/program/script.h"
-#include "engine/program/script_builder.h"
 #include "engine/schedule/megatron_order.h"
 
 namespace plumbline::lowering {
@@ -13,7 +12,6 @@ class InterleavedPlan {
   InterleavedPlan(const ScriptArgs& args, bool is_2022)
       : args_(args),
         is_2022_(is_2022),
-        ends_(args),
         table_(schedule_table(args.microbatches, args.chunks, is_2022 ? args.ranks : args.group_size)),
         counts_(is_2022 ? warmup_counts_2022(args.ranks, args.rank, args.chunks, args.microbatches,
                                              args.forward_only)
@@ -33,24 +31,24 @@ class InterleavedPlan {
   // What forward k sends on, and what backward k sends back; absent at the ends of the model.
   ChunkMicrobatch output(int k) const {
     const int chunk = forward_chunk(k);
-    return ends_.last_stage(chunk) ? ChunkMicrobatch{} : ChunkMicrobatch{chunk, microbatch(k)};
+    return args_.last_stage(chunk) ? ChunkMicrobatch{} : ChunkMicrobatch{chunk, microbatch(k)};
   }
   ChunkMicrobatch input_grad(int k) const {
     const int chunk = backward_chunk(k);
-    return ends_.first_stage(chunk) ? ChunkMicrobatch{} : ChunkMicrobatch{chunk, microbatch(k)};
+    return args_.first_stage(chunk) ? ChunkMicrobatch{} : ChunkMicrobatch{chunk, microbatch(k)};
   }
 
   // The chunk that a receive beside virtual microbatch k is for, -1: none. Steady-state rule of both algorithms, and
   // the warm-up and cool-down rule of the current one. The leading rank (first in forward, last in backward
   // direction) gets the tensor that left the other end of the ring P-1 steps ago.
   int receive_forward_after(int k) const {
-    if (!ends_.first_rank()) return forward_chunk(k + 1);
+    if (!args_.first_rank()) return forward_chunk(k + 1);
     if (!is_2022_ && k < args_.ranks - 1) return -1;
     const int sent = forward_chunk(k - (args_.ranks - 1));
     return sent == args_.chunks - 1 ? -1 : sent + 1;
   }
   int receive_backward_after(int k) const {
-    if (!ends_.last_rank()) return backward_chunk(k + 1);
+    if (!args_.last_rank()) return backward_chunk(k + 1);
     if (!is_2022_ && k < args_.ranks - 1) return -1;
     const int sent = backward_chunk(k - (args_.ranks - 1));
     return sent == 0 ? -1 : sent - 1;
@@ -59,13 +57,13 @@ class InterleavedPlan {
     if (k == total_ - 1) return -1;
     if (!is_2022_) return receive_forward_after(k);
     const int next = forward_chunk(k + 1);
-    return ends_.first_rank() && next == 0 ? -1 : next;
+    return args_.first_rank() && next == 0 ? -1 : next;
   }
   int cooldown_receive(int k) const {
     if (k == total_ - 1) return -1;
     if (!is_2022_) return receive_backward_after(k);
     const int next = backward_chunk(k + 1);
-    return ends_.last_rank() && next == args_.chunks - 1 ? -1 : next;
+    return args_.last_rank() && next == args_.chunks - 1 ? -1 : next;
   }
 
  private:
@@ -73,7 +71,6 @@ class InterleavedPlan {
 
   ScriptArgs args_;
   bool is_2022_;
-  ScriptBuilder ends_;  // only asked where the model begins and ends
   ScheduleTable table_;
   WarmupCounts counts_;
   int total_;

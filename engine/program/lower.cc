@@ -22,6 +22,9 @@
 namespace plumbline {
 namespace {
 
+// Room that a step takes in most modes: a computation, its calls and a release.
+constexpr std::size_t kItemsAnAction = 5;
+
 using lowering::Overlap;
 using lowering::Policy;
 using lowering::Script;
@@ -155,6 +158,7 @@ class Lowering {
     if (buffers_) buffers_->add_families(config_.grid, program_);
     if (trains_) tail_.emplace(config_, schedule_, sizes_, *buffers_, program_);
     for (int rank = 0; rank < schedule_.ranks; ++rank) rows_of(rank);
+    program_.items.reserve(schedule_.actions.size() * kItemsAnAction);
     std::vector<std::uint32_t> bounds{0};
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
       PL_TRY(emit(rank));
@@ -182,7 +186,7 @@ class Lowering {
     if (tail_) tail_->add_rank(rank);
   }
 
-  Script script(int rank) const {
+  Script script(int rank) {
     ScriptArgs args;
     args.ranks = schedule_.ranks;
     args.rank = rank;
@@ -190,6 +194,7 @@ class Lowering {
     args.microbatches = schedule_.microbatches;
     args.group_size = config_.schedule.group_size > 0 ? config_.schedule.group_size : schedule_.ranks;
     args.forward_only = schedule_.forward_only;
+    args.reuse = &scripts_;
     args.combined = config_.schedule.combined && !schedule_.forward_only;
     return script_of(config_.schedule.kind, config_.schedule.p2p, args);
   }
@@ -241,13 +246,16 @@ class Lowering {
       finish(rank, overlapped);
       return {};
     }
-    const Script calls = script(rank);
-    plan.forwards = lowering::passes_of(calls, lowering::StepKind::kForward, schedule_.ranks, rank);
-    plan.backwards = lowering::passes_of(calls, lowering::StepKind::kBackward, schedule_.ranks, rank);
+    Script calls = script(rank);
+    if (plan.gathers || plan.reduces) {
+      plan.forwards = lowering::passes_of(calls, lowering::StepKind::kForward, schedule_.ranks, rank);
+      plan.backwards = lowering::passes_of(calls, lowering::StepKind::kBackward, schedule_.ranks, rank);
+    }
     Overlap overlapped = overlap(std::move(plan));
     begin(rank, overlapped);
     lowering::emit_script(calls, *tables_, {schedule_.ranks, rank, config_.schedule.p2p, options_.call_marks},
                           overlapped, program_.items);
+    scripts_ = std::move(calls);
     finish(rank, overlapped);
     return {};
   }
@@ -271,6 +279,7 @@ class Lowering {
   bool trains_ = false;
   bool gathers_ = false;
   Program program_;
+  Script scripts_;  // memory of the last one
   std::optional<lowering::ModelBuffers> buffers_;
   std::optional<lowering::Tables> tables_;
   std::optional<lowering::Tail> tail_;

@@ -81,6 +81,13 @@ struct ScriptArgs {
   int group_size = 1;
   bool forward_only = false;
   bool combined = false;  // forward and backward as one step (script_overlap.cc)
+  // Its memory is used for the script that comes back, if given: scripts of many ranks are made one after another.
+  std::vector<ScriptStep>* reuse = nullptr;
+
+  bool first_rank() const { return rank == 0; }
+  bool last_rank() const { return rank == ranks - 1; }
+  bool first_stage(int chunk) const { return first_rank() && chunk == 0; }
+  bool last_stage(int chunk) const { return last_rank() && chunk == chunks - 1; }
 };
 
 Script gpipe_script(const ScriptArgs& args);
