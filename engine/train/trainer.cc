@@ -14,6 +14,7 @@
 #include "engine/config/explain.h"
 #include "engine/model/precision.h"
 #include "engine/program/run_plan.h"
+#include "engine/train/held_stages.h"
 #include "engine/train/model_table.h"
 
 namespace plumbline {
@@ -61,42 +62,6 @@ struct Trainer::Impl {
 };
 
 namespace {
-
-// The lowest pipeline coordinate that holds the stage, in any pipeline.
-int first_holder(const Program& program, int stage) {
-  int first = program.rank_of_stage[static_cast<std::size_t>(stage)];
-  for (int pipeline = 1; pipeline < program.pipelines(); ++pipeline)
-    first = std::min<int>(first,
-                          program.rank_of_stage[static_cast<std::size_t>(pipeline * program.stages + stage)]);
-  return first;
-}
-
-bool holds(const Program& program, int coordinate, int stage) {
-  for (int pipeline = 0; pipeline < program.pipelines(); ++pipeline) {
-    if (program.rank_of_stage[static_cast<std::size_t>(pipeline * program.stages + stage)] == coordinate)
-      return true;
-  }
-  return false;
-}
-
-// Ascending.
-std::vector<int> stages_held(const Program& program, int coordinate) {
-  std::vector<int> held;
-  for (int stage = 0; stage < program.stages; ++stage) {
-    if (holds(program, coordinate, stage)) held.push_back(stage);
-  }
-  return held;
-}
-
-// A parameter that several ranks of a pipeline have copies of is counted on the first of them.
-std::vector<ParameterSlice> slices_held(const Program& program, const ModelTable& table, int coordinate,
-                                        const std::vector<int>& held) {
-  std::vector<ParameterSlice> out = table.slices(held);
-  for (ParameterSlice& slice : out) {
-    slice.counted = slice.counted && first_holder(program, slice.stage) == coordinate;
-  }
-  return out;
-}
 
 int exit_code_of(const SimStep& step) {
   const auto deadlocked = [](const Finding& finding) {
