@@ -32,6 +32,7 @@ constexpr std::array<int, kHelds> change_of(ActionKind kind) {
 // Calls visit(position, what is held after the action there). Of a pair the forward comes first.
 template <typename Visit>
 void walk(const Schedule& schedule, int rank, Visit visit) {
+  if (schedule.forward_only) return;  // keeps nothing
   const std::span<const Action> row = schedule.row(rank);
   std::array<int, kHelds> held{};
   const auto take = [&](std::size_t position) {
