@@ -93,7 +93,7 @@ TEST(Bounds, CapsAreKept) {
   for (const auto& [name, chunks] :
        {std::pair{"zb-auto", 1}, std::pair{"zbv-auto", 2}, std::pair{"v-auto", 2}}) {
     int kept = 0;
-    for (const int cap : {4, 5, 6, 8}) {
+    for (const int cap : {4, 5, 6, 8, 10, 12}) {
       GeneratorArgs args;
       args.ranks = 4;
       args.chunks = chunks;
