@@ -10,7 +10,7 @@ option(PLUMBLINE_CCACHE "Compile through ccache when it is found" ${PROJECT_IS_T
 option(PLUMBLINE_LLD "Link with lld when it is found" ${PROJECT_IS_TOP_LEVEL})
 option(PLUMBLINE_FUZZERS "Build tests/fuzz/ with Clang's libFuzzer, and the rooms with its coverage" OFF)
 set(PLUMBLINE_SANITIZE "" CACHE STRING "Comma-separated sanitizers: address,undefined or thread")
-set(PLUMBLINE_REQUIRE "" CACHE STRING "Packages that must be found: any of torch;graphviz;cuda;benchmark;nccl")
+set(PLUMBLINE_REQUIRE "" CACHE STRING "Packages that must be found: any of torch;graphviz;gloo;cuda;benchmark;nccl")
 
 if(PROJECT_IS_TOP_LEVEL)
   if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)

@@ -30,7 +30,7 @@ function(plumbline_print_packages)
   endforeach()
   foreach(key IN LISTS PLUMBLINE_REQUIRE)
     if(NOT key IN_LIST keys)
-      message(FATAL_ERROR "PLUMBLINE_REQUIRE names '${key}'; known are torch, graphviz, cuda, benchmark, nccl")
+      message(FATAL_ERROR "PLUMBLINE_REQUIRE names '${key}'; known are torch, graphviz, gloo, cuda, benchmark, nccl")
     endif()
   endforeach()
   if(fatal)
@@ -102,6 +102,24 @@ if(PLUMBLINE_TORCH)
 endif()
 plumbline_package(LibTorch "${PLUMBLINE_TORCH_FOUND}" torch "${PLUMBLINE_TORCH_VERSION} (${PLUMBLINE_TORCH_CPU_LIBRARY})"
   "${plumbline_torch_why}" "libtorch-dev, or CMAKE_PREFIX_PATH=<a LibTorch 2.x>")
+
+# LibTorch has Gloo inside; its headers, which c10d's include, come separately.
+find_path(PLUMBLINE_GLOO_INCLUDE gloo/context.h HINTS "${PLUMBLINE_TORCH_INCLUDE}")
+find_library(PLUMBLINE_GLOO_LIBRARY gloo)
+mark_as_advanced(PLUMBLINE_GLOO_INCLUDE PLUMBLINE_GLOO_LIBRARY)
+set(PLUMBLINE_GLOO_FOUND FALSE)
+if(PLUMBLINE_TORCH_FOUND AND PLUMBLINE_GLOO_INCLUDE
+   AND EXISTS "${PLUMBLINE_TORCH_INCLUDE}/torch/csrc/distributed/c10d/ProcessGroupGloo.hpp")
+  set(PLUMBLINE_GLOO_FOUND TRUE)
+  add_library(plumbline_gloo_library INTERFACE)
+  target_include_directories(plumbline_gloo_library SYSTEM INTERFACE "${PLUMBLINE_GLOO_INCLUDE}")
+  if(PLUMBLINE_GLOO_LIBRARY)
+    target_link_libraries(plumbline_gloo_library INTERFACE "${PLUMBLINE_GLOO_LIBRARY}")
+    set_target_properties(plumbline_gloo_library PROPERTIES PLUMBLINE_INSTALLED_LIBRARIES gloo)
+  endif()
+endif()
+plumbline_package(Gloo "${PLUMBLINE_GLOO_FOUND}" gloo "(${PLUMBLINE_GLOO_INCLUDE}/gloo)"
+  "no runs of one process a rank" libgloo-dev)
 
 if(PLUMBLINE_TESTS)
   find_package(GTest QUIET CONFIG)

@@ -59,6 +59,10 @@ class Slots {
   Use write(std::uint16_t slot_class, int microbatch, std::uint32_t item);
   void release(std::uint16_t slot_class, int microbatch, std::uint32_t item);
   bool live(std::uint16_t slot_class, int microbatch) const;
+  // The number of the instance that the slot has now, or had last; 0: none yet.
+  std::uint32_t instance(std::uint16_t slot_class, int microbatch) const {
+    return const_cast<Slots*>(this)->current(slot_class, microbatch);
+  }
   Bytes live_bytes() const { return live_bytes_; }
   const std::vector<std::uint16_t>& classes() const { return classes_; }  // those the rank uses, ascending
   void report_leaks();

@@ -109,6 +109,20 @@ constexpr int nccl_dtype(DType type) {
   }
   return -1;
 }
-constexpr int nccl_reduction(ReduceOp op) { return op == ReduceOp::kSum ? 0 : 2; }
+constexpr int nccl_reduction(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::kSum:
+      return 0;
+    case ReduceOp::kProd:
+      return 1;
+    case ReduceOp::kMax:
+      return 2;
+    case ReduceOp::kMin:
+      return 3;
+    case ReduceOp::kAvg:
+      return 4;
+  }
+  return -1;
+}
 
 }  // namespace plumbline::cuda

@@ -12,6 +12,7 @@
 #include "cli/common/exit_codes.h"
 #include "cli/common/options_binding.h"
 #include "cli/common/output.h"
+#include "cli/engine/run_session.h"
 #include "cli/engine/run_table.h"
 #include "engine/base/assert.h"
 #include "engine/base/hash.h"
@@ -21,36 +22,10 @@
 namespace plumbline::cli {
 namespace {
 
-struct Options {
-  std::string out = "run.plmb";
-  int log_interval = 0;
-  bool quiet = false;
-};
-
-// The line that repeats a run: what was given, quoted where a shell needs it.
-std::string command_line(const std::vector<std::string>& arguments) {
-  std::string line = "plumbline run";
-  for (const std::string& argument : arguments) {
-    const bool plain = !argument.empty() && argument.find_first_not_of(
-                                                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                "0123456789-_=./:,+@%") == std::string::npos;
-    std::string quoted = argument;
-    for (std::size_t at = quoted.find('\''); at != std::string::npos; at = quoted.find('\'', at + 4))
-      quoted.replace(at, 1, "'\\''");
-    line += plain ? " " + argument : " '" + quoted + "'";
-  }
-  return line;
-}
-
 int report_stop(const TrainOutcome& outcome) {
   constexpr std::size_t kMost = 10;
   for (std::size_t i = 0; i < std::min(kMost, outcome.findings.size()); ++i) {
-    const Finding& finding = outcome.findings[i];
-    hint(fmt::format("{}: {}", finding_kind_name(finding.kind), finding.why));
-    for (const WaitEdge& edge : finding.cycle) {
-      hint(fmt::format("  rank {}: {} waits for rank {}: {} ({})", edge.from.rank, edge.from.text,
-                       edge.to.rank, edge.to.text, edge.reason));
-    }
+    hint_finding(outcome.findings[i]);
   }
   for (std::size_t i = 0; i < std::min(kMost, outcome.toy.size()); ++i) hint(outcome.toy[i].text);
   const std::size_t more = outcome.findings.size() + outcome.toy.size();
@@ -74,20 +49,47 @@ void print_losses(const Trainer& trainer, const TrainOutcome& outcome) {
   row("unigram entropy", base.unigram);
 }
 
-int train(const ConfigArguments& arguments, const Options& options) {
-  const Result<ValidConfig> valid = arguments.load(Purpose::kRun);
-  if (!valid) return report(valid.error());
-  const std::string line = command_line(arguments.arguments());
-  set_reproduction(line);
+}  // namespace
 
-  RunTable table(valid->config, options.log_interval, options.quiet);
+// The line that repeats a run: what was given, quoted where a shell needs it.
+std::string command_line(const std::vector<std::string>& arguments) {
+  std::string line = "plumbline run";
+  for (const std::string& argument : arguments) {
+    const bool plain = !argument.empty() && argument.find_first_not_of(
+                                                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                                "0123456789-_=./:,+@%") == std::string::npos;
+    std::string quoted = argument;
+    for (std::size_t at = quoted.find('\''); at != std::string::npos; at = quoted.find('\'', at + 4))
+      quoted.replace(at, 1, "'\\''");
+    line += plain ? " " + argument : " '" + quoted + "'";
+  }
+  return line;
+}
+
+void hint_finding(const Finding& finding) {
+  hint(fmt::format("{}: {}", finding_kind_name(finding.kind), finding.why));
+  for (const WaitEdge& edge : finding.cycle) {
+    hint(fmt::format("  rank {}: {} waits for rank {}: {} ({})", edge.from.rank, edge.from.text, edge.to.rank,
+                     edge.to.text, edge.reason));
+  }
+}
+
+int run_session(const ValidConfig& valid, const std::string& line, const RunOptions& options,
+                const RankSession* rank) {
+  const bool speaks = rank == nullptr || rank->speaks;
+  RunTable table(valid.config, options.log_interval, options.quiet || !speaks,
+                 rank == nullptr ? "virtual time" : "time");
   std::unique_ptr<RecordWriter> writer;
   Trainer::Options training;
+  if (rank != nullptr) {
+    training.driver = rank->driver;
+    training.channel = rank->channel;
+  }
   training.on_step = [&](const RunRecord& record) -> Status {
     table.add(record.steps.back());
     return writer->append(record);
   };
-  Result<std::unique_ptr<Trainer>> trainer = Trainer::create(valid->config, std::move(training));
+  Result<std::unique_ptr<Trainer>> trainer = Trainer::create(valid.config, std::move(training));
   if (!trainer) return report(trainer.error());
   RunRecord& record = (*trainer)->record();
   record.producer = fmt::format("plumbline {}", release_version());
@@ -100,6 +102,7 @@ int train(const ConfigArguments& arguments, const Options& options) {
   if (!outcome) return report(outcome.error());
   const Status finished = writer->finish(record);
   if (!finished) return report(finished.error());
+  if (!speaks) return outcome->exit_code;
   if (outcome->skipped > 0) {
     print_line(fmt::format("{} steps updated the model, {} overflowed and were skipped", outcome->updates,
                            outcome->skipped));
@@ -107,31 +110,59 @@ int train(const ConfigArguments& arguments, const Options& options) {
   for (const std::string& notice : outcome->notices) hint(notice);
   if (outcome->exit_code != kExitHolds) {
     report_stop(*outcome);
-    print_line(fmt::format("record  {}", options.out));
+    if (rank == nullptr) print_line(fmt::format("record  {}", options.out));
     return outcome->exit_code;
   }
   print_losses(**trainer, *outcome);
+  if (rank != nullptr) return kExitHolds;  // the record is put together from all ranks'
   print_line(fmt::format("digest  {}", hex64(record.digest())));
   print_line(fmt::format("record  {}", options.out));
   return kExitHolds;
 }
 
+namespace {
+
+int train(const ConfigArguments& arguments, const RunOptions& options) {
+  const Result<ValidConfig> valid = arguments.load(Purpose::kRun);
+  if (!valid) return report(valid.error());
+  const std::string line = command_line(arguments.arguments());
+  set_reproduction(line);
+  if (options.backend == "gloo") return run_over_gloo(*valid, line, options);
+  if (options.backend != "sim")
+    return report({ErrorCode::kUsage,
+                   fmt::format("--backend '{}' is not known; known are sim, gloo", options.backend),
+                   {}});
+  return run_session(*valid, line, options);
+}
+
 Run build(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<RunOptions>();
   app.add_option("-o,--out", options->out, "the record's file; run.plmb if not given");
   app.add_option("--log-interval", options->log_interval,
                  "iterations between lines of the table; about 20 lines if not given");
   app.add_flag("-q,--quiet", options->quiet, "no table");
+  app.add_option("--backend", options->backend,
+                 "sim (all ranks here, in virtual time) or gloo (a process a rank)");
+  app.add_option("--nproc", options->nproc, "gloo: start so many ranks on this machine");
+  app.add_option("--rank", options->rank, "gloo: be this rank of --world-size, started by hand");
+  app.add_option("--world-size", options->world, "gloo: ranks in all");
+  app.add_option("--local-rank", options->local_rank, "gloo: which of this machine's ranks");
+  app.add_option("--master-addr", options->host,
+                 "gloo: host of rank 0; else MASTER_ADDR, or what the launcher says");
+  app.add_option("--master-port", options->port, "gloo: port of the store; 0 with --nproc: any free one");
+  app.add_option("--timeout", options->timeout,
+                 "gloo: seconds without progress after which the run is given up; 0: never");
   const auto config = add_config_arguments(app);
   return [=]() -> int { return train(*config, *options); };
 }
 
 const RegisterCommand kCommand(
     {.name = "run",
-     .summary = "train a model through the simulated pipeline and record everything",
-     .usage = "[CONFIG] [flags] [-o run.plmb]",
+     .summary = "train a model, simulated or a process a rank, and record everything",
+     .usage = "[CONFIG] [flags] [-o run.plmb] [--backend gloo --nproc N]",
      .examples = {{"plumbline run --pp 4 --num-layers 4 --microbatches 8", "1F1B, fp32"},
-                  {"plumbline run cfg.toml --fp16 -o fp16.plmb", ""}},
+                  {"plumbline run cfg.toml --fp16 -o fp16.plmb", ""},
+                  {"plumbline run cfg.toml --backend gloo --nproc 4", "four processes, real sockets"}},
      .build = build});
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -17,18 +18,19 @@ std::string scale_text(double scale) {
 
 }  // namespace
 
-RunTable::RunTable(const RunConfig& config, int interval, bool quiet)
+RunTable::RunTable(const RunConfig& config, int interval, bool quiet, std::string time)
     : interval_(interval > 0 ? interval : std::max(1, config.train.iterations / 20)),
       iterations_(config.train.iterations),
       evaluation_steps_(config.train.eval_iterations),
       quiet_(quiet),
+      time_(std::move(time)),
       start_(std::chrono::steady_clock::now()) {}
 
 void RunTable::header() {
   if (begun_) return;
   begun_ = true;
   print_line(fmt::format("{:>9}  {:>8}  {:>10}  {:>9}  {:>9}  {:>12}  {:>8}", "iteration", "loss", "scale",
-                         "grad norm", "lr", "virtual time", "wall s"));
+                         "grad norm", "lr", time_, "wall s"));
 }
 
 void RunTable::add(const StepRow& row) {

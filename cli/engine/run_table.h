@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <string>
 
 #include "engine/config/run_config.h"
 #include "engine/runtime/run_record.h"
@@ -11,8 +12,8 @@ namespace plumbline::cli {
 
 class RunTable {
  public:
-  // `interval` 0: about twenty lines over the run.
-  RunTable(const RunConfig& config, int interval, bool quiet);
+  // `interval` 0: about twenty lines over the run. `time` is what the steps' times are called.
+  RunTable(const RunConfig& config, int interval, bool quiet, std::string time = "virtual time");
   void add(const StepRow& row);
 
  private:
@@ -22,6 +23,7 @@ class RunTable {
   int iterations_;
   int evaluation_steps_;
   bool quiet_;
+  std::string time_;
   bool begun_ = false;
   double evaluation_sum_ = 0.0;
   int evaluation_count_ = 0;

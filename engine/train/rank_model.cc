@@ -259,6 +259,26 @@ std::uint64_t state_digest(const RankModel::OwnPart& part) {
   return hasher.digest();
 }
 
+ParameterDigests digest_of_parameter(std::span<const RankModel::OwnPart> parts) {
+  const ParameterSlice& slice = *parts.front().slice;
+  Hasher value, state;
+  value.text(slice.name);
+  state.text(slice.name);
+  std::int64_t next = 0;
+  for (const RankModel::OwnPart& part : parts) {
+    PL_ASSERT_MSG(part.begin == next, fmt::format("parts of {} do not follow each other", slice.name));
+    next = part.end();
+    hash_tensor(value, part.value);
+    hash_tensor(state, part.main);
+  }
+  PL_ASSERT_MSG(next == slice.size, fmt::format("parts of {} leave something out", slice.name));
+  for (const auto tensor : {&ParamState::exp_avg, &ParamState::exp_avg_sq, &ParamState::momentum_buffer}) {
+    for (const RankModel::OwnPart& part : parts) hash_tensor(state, part.state.*tensor);
+  }
+  state.i64(parts.front().state.step);
+  return {value.digest(), state.digest()};
+}
+
 ModelDigests digest_of_model(std::vector<RankModel::OwnPart> parts, int parameters) {
   std::sort(parts.begin(), parts.end(), [](const RankModel::OwnPart& a, const RankModel::OwnPart& b) {
     return a.slice->global != b.slice->global ? a.slice->global < b.slice->global : a.begin < b.begin;
@@ -268,25 +288,9 @@ ModelDigests digest_of_model(std::vector<RankModel::OwnPart> parts, int paramete
     const auto end = std::find_if(first, parts.end(), [&](const RankModel::OwnPart& part) {
       return part.slice->global != first->slice->global;
     });
-    Hasher value, state;
-    value.text(first->slice->name);
-    state.text(first->slice->name);
-    std::int64_t next = 0;
-    for (auto part = first; part != end; ++part) {
-      PL_ASSERT_MSG(part->begin == next,
-                    fmt::format("parts of {} do not follow each other", part->slice->name));
-      next = part->end();
-      hash_tensor(value, part->value);
-      hash_tensor(state, part->main);
-    }
-    PL_ASSERT_MSG(next == first->slice->size,
-                  fmt::format("parts of {} leave something out", first->slice->name));
-    for (const auto tensor : {&ParamState::exp_avg, &ParamState::exp_avg_sq, &ParamState::momentum_buffer}) {
-      for (auto part = first; part != end; ++part) hash_tensor(state, part->state.*tensor);
-    }
-    state.i64(first->state.step);
-    values.set(first->slice->global, value.digest());
-    states.set(first->slice->global, state.digest());
+    const ParameterDigests digests = digest_of_parameter({first, end});
+    values.set(first->slice->global, digests.value);
+    states.set(first->slice->global, digests.state);
     first = end;
   }
   return {values.value(), states.value()};

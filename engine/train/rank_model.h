@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,11 @@ class RankModel {
   OptimizerAndScheduler made_;
 };
 
+// Digests of one parameter and of its optimizer state. `parts`: each element once, ascending.
+struct ParameterDigests {
+  std::uint64_t value = 0, state = 0;
+};
+ParameterDigests digest_of_parameter(std::span<const RankModel::OwnPart> parts);
 // Digests of the whole model from the parts of all ranks together, the same for every layout: over parameters, and
 // over main parameters, moments and step counts. `parts`: each element of each counted parameter once.
 struct ModelDigests {

@@ -1,9 +1,7 @@
 #include "engine/train/trainer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <map>
 #include <optional>
 #include <utility>
 
@@ -16,6 +14,7 @@
 #include "engine/program/run_plan.h"
 #include "engine/train/held_stages.h"
 #include "engine/train/model_table.h"
+#include "engine/train/step_report.h"
 
 namespace plumbline {
 
@@ -50,10 +49,9 @@ struct Trainer::Impl {
   Result<std::vector<GroupKey>> group_keys_of_model(const ModelFamily& family, const ModelTable& table) const;
   void check_toy(const StageWorker& worker);
   Result<bool> step(const StepInput& input);
-  StepRow row_of(const StepInput& input, const SimStep& step) const;
-  double loss_of_step() const;
-  Status check_replicas(bool parameters_are_whole) const;
-  void digest(StepRow& row) const;
+  bool here(Rank rank) const { return options.channel == nullptr || options.channel->rank() == rank; }
+  StepRow row_of(const StepInput& input, const std::vector<StepReport>& reports) const;
+  Result<std::vector<StepReport>> reports(const ReportWishes& wishes, const SimStep* step);
   Result<bool> sync_parameters();
   void note_skips();
   void stop(const SimStep& step);
@@ -148,6 +146,10 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
   ModelTable table;
   std::vector<GroupKey> keys;
   for (int replica = 0; replica < config.parallel.dp; ++replica) {
+    // The first replica's stages also tell what the model is.
+    const bool of_others =
+        options.channel != nullptr && config.grid.coordinate(options.channel->rank(), Axis::kDp) != replica;
+    if (replica != 0 && of_others) continue;
     std::vector<std::unique_ptr<Stage>> made;
     std::vector<Stage*> pointers;
     for (std::size_t stage = 0; stage < stages; ++stage) {
@@ -165,7 +167,7 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
       keys = std::move(*found);
     }
     for (Rank rank = 0; rank < config.grid.world(); ++rank) {
-      if (config.grid.coordinate(rank, Axis::kDp) != replica) continue;
+      if (config.grid.coordinate(rank, Axis::kDp) != replica || !here(rank)) continue;
       StageWorker::Parts parts{&config, batches.get(), rank, {}, {}, keys};
       parts.stages.resize(stages);
       const int coordinate = config.grid.coordinate(rank, Axis::kPp);
@@ -184,6 +186,7 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
     }
   }
   for (const std::unique_ptr<StageWorker>& worker : owned) {
+    if (worker == nullptr) continue;
     workers.push_back(worker.get());
     if (toy()) worker->observe_gradients([this](const StageWorker& by) { check_toy(by); });
   }
@@ -208,95 +211,57 @@ void Trainer::Impl::check_toy(const StageWorker& worker) {
   }
 }
 
-// Mean over the microbatches, in their order, then over replicas. Ranks with copies of the last stage have losses of
-// different microbatches.
-double Trainer::Impl::loss_of_step() const {
-  std::map<int, std::vector<double>> by_replica;
+// The accounts of all ranks, wherever they are. `step` is what the driver said of the ranks in this process; null:
+// no step has run.
+Result<std::vector<StepReport>> Trainer::Impl::reports(const ReportWishes& wishes, const SimStep* step) {
+  std::vector<StepReport> out;
   for (const StageWorker* worker : workers) {
-    const std::vector<double>& losses = worker->result().losses;
-    if (losses.empty()) continue;
-    std::vector<double>& all = by_replica[config.grid.coordinate(worker->rank(), Axis::kDp)];
-    all.resize(losses.size(), std::numeric_limits<double>::quiet_NaN());
-    for (std::size_t m = 0; m < losses.size(); ++m) {
-      if (std::isnan(all[m])) all[m] = losses[m];
-    }
+    out.push_back(report_of(*worker, config, wishes));
+    if (step == nullptr) continue;
+    out.back().begin = step->begin;
+    out.back().end = step->end;
   }
-  double total = 0.0;
-  for (const auto& [replica, losses] : by_replica) {
-    double sum = 0.0;
-    for (const double loss : losses) sum += loss;
-    total += sum / static_cast<double>(losses.size());
+  if (options.channel == nullptr) return out;
+  if (step != nullptr) out.front().findings = step->findings;
+  out.front().toy = std::exchange(outcome.toy, {});
+  const Result<std::vector<std::string>> all = options.channel->exchange(report_bytes(out.front()));
+  if (!all) return tl::unexpected(all.error());
+  out.clear();
+  for (const std::string& bytes : *all) {
+    Result<StepReport> report = parse_report(bytes);
+    if (!report) return tl::unexpected(report.error());
+    std::move(report->toy.begin(), report->toy.end(), std::back_inserter(outcome.toy));
+    out.push_back(std::move(*report));
   }
-  return by_replica.empty() ? std::numeric_limits<double>::quiet_NaN()
-                            : total / static_cast<double>(by_replica.size());
+  return out;
 }
 
-StepRow Trainer::Impl::row_of(const StepInput& input, const SimStep& step) const {
-  const StepResult& result = workers.front()->result();
+StepRow Trainer::Impl::row_of(const StepInput& input, const std::vector<StepReport>& reports) const {
+  const StepResult& result = reports.front().result;
   StepRow row;
   row.step = steps;
   row.iteration = iteration;
   row.evaluation = input.evaluation;
   row.skipped = result.skipped;
-  row.loss = loss_of_step();
+  row.loss = loss_of(reports);
   row.scale = static_cast<double>(result.scale);
-  row.scale_after = static_cast<double>(workers.front()->model().scale());
+  row.scale_after = static_cast<double>(reports.front().scale_after);
   row.grad_norm = result.norm;
   row.zeros = result.zeros;
   row.lr = input.evaluation ? 0.0 : result.lr;
   row.consumed_samples = consumed;
-  row.begin = step.begin;
-  row.end = step.end;
+  row.begin = reports.front().begin;
+  row.end = reports.front().end;
+  for (const StepReport& report : reports) {
+    row.begin = std::min(row.begin, report.begin);
+    row.end = std::max(row.end, report.end);
+  }
+  if (!input.evaluation) {
+    const ModelDigests digests = digests_of(reports, parameters);
+    row.params_digest = digests.parameters;
+    row.optimizer_digest = digests.optimizer;
+  }
   return row;
-}
-
-// Replicas are equal (check_replicas), so that one of each part will do.
-void Trainer::Impl::digest(StepRow& row) const {
-  std::vector<RankModel::OwnPart> parts;
-  for (const StageWorker* worker : workers) {
-    if (!config.optimizer.distributed && config.grid.coordinate(worker->rank(), Axis::kDp) != 0) continue;
-    for (RankModel::OwnPart& part : worker->model().own_parts()) {
-      if (part.slice->counted) parts.push_back(std::move(part));
-    }
-  }
-  const ModelDigests digests = digest_of_model(std::move(parts), parameters);
-  row.params_digest = digests.parameters;
-  row.optimizer_digest = digests.optimizer;
-}
-
-// What several ranks hold must be equal on all of them: scalers, whole parameters (once they are gathered), and
-// optimizer states - of all replicas, or with the distributed optimizer of both uses of the tied embedding.
-Status Trainer::Impl::check_replicas(bool parameters_are_whole) const {
-  std::map<int, std::pair<Rank, std::uint64_t>> values;                           // by parameter
-  std::map<std::pair<int, std::int64_t>, std::pair<Rank, std::uint64_t>> states;  // by parameter and begin
-  const auto differs = [&](const char* what, const ParameterSlice& slice, Rank a, Rank b) {
-    return fail(ErrorCode::kState, fmt::format("{} of {} differs between ranks {} and {} after iteration {}",
-                                               what, slice.name, a, b, iteration));
-  };
-  for (const StageWorker* worker : workers) {
-    const RankModel& model = worker->model();
-    const LossScaler* first = workers.front()->model().scaler();
-    if (first != nullptr && (model.scaler() == nullptr || !(*model.scaler() == *first))) {
-      return fail(ErrorCode::kState,
-                  fmt::format("the loss scalers of ranks 0 and {} differ after iteration {}", worker->rank(),
-                              iteration));
-    }
-    for (const RankModel::OwnPart& part : model.own_parts()) {
-      const std::uint64_t digest = state_digest(part);
-      const auto [seen, fresh] =
-          states.try_emplace({part.slice->global, part.begin}, std::pair{worker->rank(), digest});
-      if (!fresh && seen->second.second != digest)
-        return differs("the optimizer state", *part.slice, seen->second.first, worker->rank());
-    }
-    for (const ParameterSlice& slice : model.slices()) {
-      if (!parameters_are_whole) break;
-      const std::uint64_t digest = model.parameter_digest(slice);
-      const auto [seen, fresh] = values.try_emplace(slice.global, std::pair{worker->rank(), digest});
-      if (!fresh && seen->second.second != digest)
-        return differs("the value", slice, seen->second.first, worker->rank());
-    }
-  }
-  return {};
 }
 
 void Trainer::Impl::stop(const SimStep& step) {
@@ -314,17 +279,25 @@ Result<bool> Trainer::Impl::step(const StepInput& input) {
   for (StageWorker* worker : workers) worker->begin_step(input);
   Result<SimStep> done = driver->run_step(steps, record);
   if (!done) return tl::unexpected(done.error());
-  if (!done->completed || !done->findings.empty()) stop(*done);
-  if (!done->completed) return false;
+  if (!done->completed) {
+    stop(*done);
+    return false;
+  }
   if (!input.evaluation) consumed += input.samples;
-  StepRow row = row_of(input, *done);
   // An evaluation begins with the gathers that were still open, and changes nothing else.
   const bool gathers_late = config.optimizer.overlap_param_gather;
   const bool changed = input.evaluation ? gathers_late && input.evaluation_step == 0 : true;
-  const bool sharded = workers.front()->model().sharded();
-  if (done->findings.empty() && changed)
-    PL_TRY(check_replicas(!sharded && (input.evaluation || !gathers_late)));
-  if (!input.evaluation) digest(row);
+  // Sharded parameters are nowhere whole.
+  const bool whole = !workers.front()->model().sharded() && (input.evaluation || !gathers_late);
+  const ReportWishes wishes{changed && whole, changed, !input.evaluation};
+  const Result<std::vector<StepReport>> all = reports(wishes, &*done);
+  if (!all) return tl::unexpected(all.error());
+  if (options.channel != nullptr) done->findings.clear();  // they are in the reports
+  for (const StepReport& report : *all)
+    done->findings.insert(done->findings.end(), report.findings.begin(), report.findings.end());
+  if (!done->findings.empty()) stop(*done);
+  if (done->findings.empty()) PL_TRY(compare_replicas(*all, iteration));
+  const StepRow row = row_of(input, *all);
   record.steps.push_back(row);
   ++steps;
   if (!input.evaluation) ++(row.skipped ? outcome.skipped : outcome.updates);
@@ -373,7 +346,9 @@ Result<bool> Trainer::Impl::sync_parameters() {
     stop(*done);
     return false;
   }
-  PL_TRY(check_replicas(true));
+  const Result<std::vector<StepReport>> all = reports({true, true, false}, nullptr);
+  if (!all) return tl::unexpected(all.error());
+  PL_TRY(compare_replicas(*all, iteration));
   return true;
 }
 

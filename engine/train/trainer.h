@@ -14,6 +14,7 @@
 #include "engine/config/run_config.h"
 #include "engine/model/toy_check.h"
 #include "engine/runtime/run_record.h"
+#include "engine/storage/control_channel.h"
 #include "engine/train/baselines.h"
 #include "engine/train/driver.h"
 #include "engine/train/text.h"
@@ -38,6 +39,9 @@ class Trainer {
  public:
   struct Options {
     DriverFactory driver = simulated();
+    // Null: all ranks are in this process. Else this process is the channel's rank alone, whose part the driver
+    // runs, and the ranks tell each other what the books need after every step. Outlives the trainer.
+    ControlChannel* channel = nullptr;
     // Called after every step with the record so far; the last row of record.steps is the step's.
     std::function<Status(const RunRecord&)> on_step;
     // What the driver runs in place of a rank's worker (which stays alive); for fault injection in tests.
@@ -59,7 +63,7 @@ class Trainer {
   const RunRecord& record() const;
   RunRecord& record();
   const Program& program() const;                    // of the steps with config.schedule.microbatches
-  const std::vector<StageWorker*>& workers() const;  // by rank
+  const std::vector<StageWorker*>& workers() const;  // of the ranks in this process, by rank
   const Text* text() const;                          // null for the toy model
 
  private:

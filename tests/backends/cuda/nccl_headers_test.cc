@@ -45,6 +45,8 @@ static_assert(nccl_dtype(DType::kI64) == ncclInt64 && nccl_dtype(DType::kF16) ==
 static_assert(nccl_dtype(DType::kBF16) == ncclBfloat16 && nccl_dtype(DType::kF32) == ncclFloat32);
 static_assert(nccl_dtype(DType::kF64) == ncclFloat64);
 static_assert(nccl_reduction(ReduceOp::kSum) == ncclSum && nccl_reduction(ReduceOp::kMax) == ncclMax);
+static_assert(nccl_reduction(ReduceOp::kMin) == ncclMin && nccl_reduction(ReduceOp::kProd) == ncclProd);
+static_assert(nccl_reduction(ReduceOp::kAvg) == ncclAvg);
 
 TEST(NcclHeader, OfThisBuildAgreesWithOurDeclarations) {
   const ncclConfig_t theirs = NCCL_CONFIG_INITIALIZER;

@@ -1,0 +1,185 @@
+// Machine: the devices behind the doubles. It turns each call of CUDA's and NCCL's API into a call of the simulator's
+// World (sim/live.h), which judges and executes it; nothing about streams, groups, matching or communicators is
+// decided here. What is here: handles, memory, which devices are the members of a communicator, and the checks of
+// arguments that the real libraries make on entry.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/cuda/cuda_api.h"
+#include "backends/cuda/nccl_api.h"
+#include "engine/config/run_config.h"
+#include "engine/program/link.h"
+#include "sim/live.h"
+#include "sim/world.h"
+
+struct CUstream_st {
+  int device = 0;
+  int index = 0;  // of the World's streams on that device
+  bool destroyed = false;
+};
+struct CUevent_st {
+  bool timing = true;
+  bool recorded = false;
+  plumbline::Token token = 0;
+};
+
+namespace plumbline::cuda {
+struct Meeting;
+}
+
+struct ncclComm {
+  int device = 0;
+  int position = -1;
+  std::int32_t communicator = -1;  // -1: its members are not all known yet
+  bool blocking = true;
+  bool ended = false;                           // destroyed or aborted
+  int error = 0;                                // ncclResult_t that stays
+  plumbline::Token pending = 0;                 // of the last call
+  plumbline::cuda::Meeting* meeting = nullptr;  // members it waits for
+  std::uint32_t splits = 0;                     // it took part in
+};
+
+namespace plumbline::cuda {
+
+// Members of a communicator to be, as they come.
+struct Meeting {
+  std::size_t needed = 0;
+  struct Member {
+    ncclComm* made = nullptr;  // null: a split that leaves it without
+    ncclComm* parent = nullptr;
+    int color = 0, key = 0;
+    bool share = false;
+  };
+  std::map<int, Member> members;  // by rank
+  bool split = false;
+};
+
+// An operation of a group that is being put together.
+struct GroupedCall {
+  EndpointKind kind = EndpointKind::kSend;
+  ncclComm* comm = nullptr;
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  Bytes bytes = 0;  // of the part of memory that takes part: all members' shares together
+  DType dtype = DType::kU8;
+  ReduceOp reduce = ReduceOp::kSum;
+  int peer = -1;  // or root, as a rank of the communicator
+  CUstream_st* stream = nullptr;
+};
+
+class Machine final : public sim::LiveCalls {
+ public:
+  Machine(int devices, const RunConfig& config);
+
+  // CUDA
+  int devices() const { return devices_; }
+  int current = 0;                                // device
+  void* allocate(std::size_t bytes, int device);  // device -1: on the host; null: none left
+  // False: no such block, or work is enqueued on a device, which the real call would wait for.
+  bool release(void* block, bool waits);
+  bool holds(const void* data, Bytes bytes) const;
+  CUstream_st* create_stream();
+  CUevent_st* create_event(bool timing);
+  bool valid(const CUstream_st* stream) const;
+  bool valid(const CUevent_st* event) const;
+  using Closure = std::function<void()>;
+  void kernel(CUstream_st* stream, unsigned row, Closure closure);
+  void write_value(CUstream_st* stream, std::uint32_t* address, std::uint32_t value);
+  void wait_value(CUstream_st* stream, const std::uint32_t* address, std::uint32_t value);
+  void record(CUevent_st* event, CUstream_st* stream);
+  void wait(CUstream_st* stream, const CUevent_st* event);
+  bool done(const CUevent_st* event);
+  bool idle(CUstream_st* stream);
+  Nanoseconds time_of(const CUevent_st* event) const;
+
+  // NCCL; codes are ncclResult_t.
+  int init(ncclComm** comm, int ranks, const UniqueId& id, int rank, bool blocking);
+  int split(ncclComm* parent, int color, int key, ncclComm** made, bool share, bool blocking);
+  int shrink(ncclComm* parent, const std::vector<int>& excluded, ncclComm** made, bool abort);
+  int end(ncclComm* comm, CommCallKind kind);
+  int async_error(ncclComm* comm);
+  int use(const ncclComm* comm) const;  // what an operation on it would return at once
+  int group(const std::vector<GroupedCall>& calls);
+  const std::vector<Rank>& members(const ncclComm* comm) const;
+  bool valid(const ncclComm* comm) const;
+
+  // Control
+  bool step();
+  bool polls_step = false;
+  Nanoseconds next_takes = 0;
+  long long api_calls = 0;
+  Nanoseconds now() const { return world_.now(); }
+  int incomplete() const { return static_cast<int>(world_.graph().incomplete()); }
+  Bytes peak(int device) const { return device_peak_[static_cast<std::size_t>(device)]; }
+  std::string verdict(bool with_deadlock);
+
+  // LiveCalls
+  std::optional<Nanoseconds> start(sim::NodeId node, std::uint32_t item) override;
+  std::byte* data(std::uint32_t item) override;
+  void over(std::uint32_t item) override;
+
+ private:
+  // What an item does: one entry an item.
+  struct Call {
+    Closure closure;
+    Nanoseconds takes = 0;
+    const std::uint32_t* awaited = nullptr;  // a wait for a value
+    std::uint32_t value = 0;
+    GroupedCall operation;
+    std::vector<std::byte> scratch;  // of a collective out of place
+  };
+  struct Block {
+    std::unique_ptr<std::byte[]> memory;
+    std::size_t bytes = 0;
+    int device = -1;
+  };
+
+  std::uint32_t append(Item item, Call call);
+  unsigned row_of(const GroupedCall& call);
+  std::int32_t add_communicator(std::vector<Rank> members);
+  std::uint32_t comm_call(int device, CommCallKind kind, std::int32_t communicator,
+                          const LinkedCommCall& linked, bool share, bool abort_parent);
+  void issue(ncclComm* comm, int device, CommCallKind kind, const LinkedCommCall& linked, bool share = false,
+             bool abort_parent = false);
+  void assemble(Meeting& meeting);
+  void assemble_split(Meeting& meeting);
+  int group_of(int device, const std::vector<const GroupedCall*>& calls);
+  int finish(ncclComm* comm, Token token);
+  void wake_waiters();
+
+  int devices_;
+  Program program_;
+  LinkedProgram linked_;
+  sim::World world_;
+  std::vector<Call> calls_;
+  std::vector<std::unique_ptr<CUstream_st>> streams_;
+  std::vector<std::unique_ptr<CUevent_st>> events_;
+  std::vector<std::unique_ptr<ncclComm>> comms_;
+  std::vector<int> next_stream_;              // by device
+  std::vector<Token> polled_;                 // by device: the last thing found not to be done
+  std::map<const std::byte*, Block> blocks_;  // by address
+  std::vector<Bytes> device_bytes_, device_peak_;
+  std::map<std::string, std::unique_ptr<Meeting>> inits_;  // by the bytes of the id
+  std::map<std::pair<std::int32_t, std::uint32_t>, std::unique_ptr<Meeting>> splits_;  // parent, number
+  std::map<std::pair<std::int32_t, std::vector<int>>, std::int32_t> shrinks_;          // parent, excluded
+  using RowKey = std::tuple<int, std::int32_t, int, int, Bytes, int, int>;
+  std::map<RowKey, unsigned> rows_;
+  using CallKey = std::tuple<int, std::int32_t, std::int32_t, bool, bool>;
+  std::map<CallKey, unsigned> call_rows_;
+  std::vector<std::pair<sim::NodeId, std::uint32_t>> waiters_;  // running waits for a value: node, item
+};
+
+// The machine of this process, and what the last failing control call had to say.
+Machine& machine();
+std::string& control_error();
+
+}  // namespace plumbline::cuda

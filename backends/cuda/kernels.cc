@@ -1,0 +1,55 @@
+#include "backends/cuda/kernels.h"
+
+#include <utility>
+
+namespace plumbline::cuda {
+
+// One launch, from the moment it is enqueued to its turn.
+struct HostKernels::Turn final : SlotStore {
+  HostKernels* owner = nullptr;
+  KernelCall call;
+  std::vector<std::pair<SlotRef, SlotMemory>> slots;
+
+  SlotMemory slot(SlotRef ref) override {
+    for (const auto& [known, memory] : slots) {
+      if (known.slot_class != ref.slot_class) continue;
+      if (known.microbatch == ref.microbatch || known.microbatch == kNoMicrobatch) return memory;
+    }
+    return {};
+  }
+};
+
+void HostKernels::run(void* argument) {
+  const std::unique_ptr<Turn> turn(static_cast<Turn*>(argument));
+  HostKernels& own = *turn->owner;
+  {
+    const std::lock_guard lock(own.mutex_);
+    if (own.error_) return;  // after a failure nothing more is computed
+  }
+  Status status = own.worker_->launch(turn->call, *turn);
+  if (status) return;
+  const std::lock_guard lock(own.mutex_);
+  own.error_ = std::move(status.error());
+}
+
+Status HostKernels::bind(const SlotClass& slot, const SlotMemory& memory, StreamHandle /*stream*/) {
+  return worker_->bind(slot, memory);
+}
+
+Status HostKernels::launch(const KernelCall& call, const std::vector<std::pair<SlotRef, SlotMemory>>& slots,
+                           StreamHandle stream) {
+  auto turn = std::make_unique<Turn>();
+  turn->owner = this;
+  turn->call = call;
+  turn->slots = slots;
+  PL_CUDA(*libraries_, cudaLaunchHostFunc, stream, &HostKernels::run, turn.get());
+  turn.release();  // run() owns it now
+  return {};
+}
+
+std::optional<Error> HostKernels::error_so_far() {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+}  // namespace plumbline::cuda

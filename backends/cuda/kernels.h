@@ -1,0 +1,51 @@
+// StageKernels: how the kernels of a Program come onto a stream. The driver layer knows two kinds of rank: one whose
+// Worker computes on the host, called from its stream in its turn (HostKernels: toy stages, and LibTorch on the CPU),
+// and one that enqueues work for the device (the tensors layer).
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "backends/cuda/device.h"
+#include "engine/runtime/worker.h"
+
+namespace plumbline::cuda {
+
+class StageKernels {
+ public:
+  virtual ~StageKernels() = default;
+  virtual MemoryKind memory() const = 0;
+  // As Worker::bind; work on `stream` is enqueued.
+  virtual Status bind(const SlotClass& slot, const SlotMemory& memory, StreamHandle stream) = 0;
+  // Enqueues the kernel on `stream`; the slots are what it will work on when it runs, and are not touched before.
+  virtual Status launch(const KernelCall& call, const std::vector<std::pair<SlotRef, SlotMemory>>& slots,
+                        StreamHandle stream) = 0;
+  // The first error of a kernel that has run meanwhile; it stays.
+  virtual std::optional<Error> error_so_far() { return std::nullopt; }
+};
+
+// A Worker on the host, called by cudaLaunchHostFunc. CUDA calls such functions from a thread of its own, one after
+// another; a worker of this kind must make no CUDA call and may not care which thread it runs on.
+class HostKernels final : public StageKernels {
+ public:
+  // Both outlive this.
+  HostKernels(const Libraries& libraries, Worker& worker) : libraries_(&libraries), worker_(&worker) {}
+  MemoryKind memory() const override { return MemoryKind::kHost; }
+  Status bind(const SlotClass& slot, const SlotMemory& memory, StreamHandle stream) override;
+  Status launch(const KernelCall& call, const std::vector<std::pair<SlotRef, SlotMemory>>& slots,
+                StreamHandle stream) override;
+  std::optional<Error> error_so_far() override;
+
+ private:
+  struct Turn;
+  static void run(void* turn);
+
+  const Libraries* libraries_;
+  Worker* worker_;
+  std::mutex mutex_;
+  std::optional<Error> error_;
+};
+
+}  // namespace plumbline::cuda

@@ -1,0 +1,125 @@
+#include "backends/gloo/store.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <exception>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+namespace plumbline::gloo {
+namespace {
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000.0));
+}
+
+std::string first_line(const std::exception& error) {
+  const std::string text = error.what();
+  return text.substr(0, text.find('\n'));
+}
+
+std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+}  // namespace
+
+struct Store::Impl {
+  std::mutex mutex;  // the client is one connection
+  c10::intrusive_ptr<::c10d::TCPStore> tcp;
+
+  template <typename Call>
+  auto call(Call f) -> Result<decltype(f(*tcp))> {
+    const std::lock_guard lock(mutex);
+    try {
+      return f(*tcp);
+    } catch (const std::exception& error) {
+      return fail(ErrorCode::kState, "the store does not answer: " + first_line(error));
+    }
+  }
+};
+
+Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Store::~Store() = default;
+
+Result<std::unique_ptr<Store>> Store::serve(int port) {
+  auto impl = std::make_unique<Impl>();
+  try {
+    ::c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(port);
+    options.isServer = true;
+    options.waitWorkers = false;
+    impl->tcp = c10::make_intrusive<::c10d::TCPStore>("127.0.0.1", options);
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    const bool taken = text.find("EADDRINUSE") != std::string::npos ||
+                       text.find("already in use") != std::string::npos ||
+                       text.find("98") != std::string::npos;
+    return fail(
+        ErrorCode::kIo,
+        fmt::format("cannot serve the ranks' store at port {}: {} - give another --master-port, or 0 for "
+                    "any free one",
+                    port, taken ? "the port is in use" : first_line(error)));
+  }
+  return std::unique_ptr<Store>(new Store(std::move(impl)));
+}
+
+Result<std::unique_ptr<Store>> Store::join(const StoreAddress& address, double seconds) {
+  auto impl = std::make_unique<Impl>();
+  try {
+    ::c10d::TCPStoreOptions options;
+    options.port = static_cast<std::uint16_t>(address.port);
+    options.waitWorkers = false;
+    options.timeout = std::chrono::seconds(static_cast<std::int64_t>(std::ceil(std::max(seconds, 1.0))));
+    impl->tcp = c10::make_intrusive<::c10d::TCPStore>(address.host, options);
+  } catch (const std::exception& error) {
+    return fail(
+        ErrorCode::kTimeout,
+        fmt::format("no store answers at {}:{} within {} s ({}) - is the process of rank 0 running there?",
+                    address.host, address.port, seconds, first_line(error)));
+  }
+  return std::unique_ptr<Store>(new Store(std::move(impl)));
+}
+
+int Store::port() const { return impl_->tcp->getPort(); }
+
+Status Store::set(const std::string& key, const std::string& value) {
+  const Result<bool> done = impl_->call([&](::c10d::TCPStore& tcp) {
+    tcp.set(key, bytes_of(value));
+    return true;
+  });
+  if (!done) return tl::unexpected(done.error());
+  return {};
+}
+
+Result<std::string> Store::set_once(const std::string& key, const std::string& value) {
+  return impl_->call([&](::c10d::TCPStore& tcp) {
+    const std::vector<std::uint8_t> now = tcp.compareSet(key, {}, bytes_of(value));
+    return std::string(now.begin(), now.end());
+  });
+}
+
+Result<std::optional<std::string>> Store::get(const std::string& key) {
+  return impl_->call([&](::c10d::TCPStore& tcp) -> std::optional<std::string> {
+    if (!tcp.check({key})) return std::nullopt;
+    const std::vector<std::uint8_t> value = tcp.get(key);
+    return std::string(value.begin(), value.end());
+  });
+}
+
+Result<std::string> Store::wait_for(const std::string& key, double seconds) {
+  const std::lock_guard lock(impl_->mutex);
+  try {
+    impl_->tcp->wait({key}, milliseconds_of(seconds));
+    const std::vector<std::uint8_t> value = impl_->tcp->get(key);
+    return std::string(value.begin(), value.end());
+  } catch (const std::exception& error) {
+    return fail(ErrorCode::kTimeout, fmt::format("'{}' did not come within {} s", key, seconds));
+  }
+}
+
+}  // namespace plumbline::gloo

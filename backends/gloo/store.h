@@ -1,0 +1,39 @@
+// The store where the ranks meet, and through which they say last words. Whoever starts the ranks holds it, so
+// that it outlives every one of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "backends/gloo/transport.h"
+#include "engine/base/result.h"
+
+namespace plumbline::gloo {
+
+// Thread-safe. Values are text.
+class Store {
+ public:
+  // Opens a port and serves it until the object goes; 0: any free one. A port in use is an error that says so.
+  static Result<std::unique_ptr<Store>> serve(int port);
+  // Joins a store that is, or within `seconds` will be, served elsewhere.
+  static Result<std::unique_ptr<Store>> join(const StoreAddress& address, double seconds);
+  ~Store();
+
+  int port() const;
+  Status set(const std::string& key, const std::string& value);
+  // Sets it unless it is set; returns what it is then.
+  Result<std::string> set_once(const std::string& key, const std::string& value);
+  // Empty: not there.
+  Result<std::optional<std::string>> get(const std::string& key);
+  // Waits for it; the error after `seconds` is kTimeout.
+  Result<std::string> wait_for(const std::string& key, double seconds);
+
+ private:
+  struct Impl;
+  explicit Store(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace plumbline::gloo

@@ -1,0 +1,44 @@
+// One run of `plumbline run`, as a process sees it: all ranks simulated here, or one of them for real.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/common/options_binding.h"
+#include "engine/train/trainer.h"
+
+namespace plumbline::cli {
+
+struct RunOptions {
+  std::string out = "run.plmb";
+  int log_interval = 0;
+  bool quiet = false;
+  // Of backends with one process a rank.
+  std::string backend = "sim";
+  int nproc = 0;
+  std::optional<int> rank, world, local_rank, port;
+  std::optional<std::string> host;
+  double timeout = 60.0;
+};
+
+// What differs for a process that is one rank of many.
+struct RankSession {
+  DriverFactory driver;
+  ControlChannel* channel = nullptr;
+  bool speaks = true;  // the table and the results
+};
+
+// Trains and writes the record to `options.out`. `rank` null: all ranks are simulated in this process.
+int run_session(const ValidConfig& valid, const std::string& line, const RunOptions& options,
+                const RankSession* rank = nullptr);
+
+// The same with a process a rank over Gloo: starts those of this machine, or the one this process was started for
+// by a launcher, and puts their records together.
+int run_over_gloo(const ValidConfig& valid, const std::string& line, const RunOptions& options);
+
+// The line that repeats a run: what was given, quoted where a shell needs it.
+std::string command_line(const std::vector<std::string>& arguments);
+// A deadlock or another finding, to stderr.
+void hint_finding(const Finding& finding);
+
+}  // namespace plumbline::cli
