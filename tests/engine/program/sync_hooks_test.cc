@@ -12,7 +12,8 @@ namespace {
 using Events = std::vector<std::string>;
 
 // What is left of the reductions begins at the end of the pipeline's calls, which the recording counts to another phase
-// than we do: the mark between is left out. Outside its no-sync context the wrapper reduces a chunk's gradients as its backward makes them.
+// than we do: the mark between is left out. Outside its no-sync context the wrapper reduces a chunk's gradients as its
+// backward makes them.
 Events recorded(const std::string& trace) {
   Events out;
   bool outside = false;
