@@ -1,5 +1,5 @@
 // The verdicts recorded beside Megatron's call sequences (tests/oracles/megatron/README.md), in the settings
-// they were made in: `one` = communicator map one, `pair` = map pair, `oneeager` = map one with sends that
+// they were made in: `one` = Megatron's communicators, `pair` = map pair, `oneeager` = `one` with sends that
 // complete alone; rendezvous otherwise, warm connections, communicators free of each other.
 #include <map>
 
@@ -43,9 +43,9 @@ void compare_line(const nlohmann::json& line, std::map<std::string, int>& counts
     const char* name;
     CommMap map;
     NcclModel model;
-  } settings[] = {{"one", CommMap::kOne, rendezvous},
+  } settings[] = {{"one", CommMap::kMegatron, rendezvous},
                   {"pair", CommMap::kPair, rendezvous},
-                  {"oneeager", CommMap::kOne, eager}};
+                  {"oneeager", CommMap::kMegatron, eager}};
   for (const auto& setting : settings) {
     config.schedule.comm_map = setting.map;
     const std::string expected = line.at("verdict").at(setting.name);

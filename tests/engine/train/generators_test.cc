@@ -94,7 +94,7 @@ void compare(const RunConfig& given) {
   for (int step = 0; step < 3; ++step) {
     const Result<TrainOutcome> outcome = trainer->train_step();
     ASSERT_TRUE(outcome) << outcome.error().text();
-    ASSERT_TRUE(outcome->completed);
+    ASSERT_TRUE(outcome->completed) << (outcome->findings.empty() ? "" : outcome->findings.front().why);
     ASSERT_EQ(outcome->exit_code, 0) << (outcome->findings.empty() ? "" : outcome->findings.front().why);
     bool overflow = false;
     for (const OverflowFault& fault : config.faults.overflow)
