@@ -39,12 +39,15 @@ void compare_line(const nlohmann::json& line, std::map<std::string, int>& counts
   NcclModel rendezvous;
   NcclModel eager;
   eager.send = SendCompletion::kAlwaysEager;
+  // Two ranks with separate calls: the recording tells the world's communicator from the pipeline's pair.
+  const bool two = line.at("pp") == 2;
+  const bool apart = config.schedule.p2p != P2pStyle::kBatched;
   const struct {
     const char* name;
     CommMap map;
     NcclModel model;
   } settings[] = {{"one", CommMap::kMegatron, rendezvous},
-                  {"pair", CommMap::kPair, rendezvous},
+                  {"pair", two && apart ? CommMap::kMegatron : CommMap::kPair, rendezvous},
                   {"oneeager", CommMap::kMegatron, eager}};
   for (const auto& setting : settings) {
     config.schedule.comm_map = setting.map;

@@ -173,7 +173,7 @@ TEST(GradientSync, LateReduction) {
   expect_found(lowered(replicated()),
                move_last(collective(EndpointKind::kAllReduce, SlotKind::kMainGrads),
                          launches(KernelKind::kUnscaleCheck), true),
-               "are reduced after unscale-check");
+               "are reduced after unscale_check.0 has used them");
 }
 
 TEST(GradientSync, StepBeforeTheLastGradient) {
@@ -204,7 +204,7 @@ TEST(GradientSync, DroppedGather) {
   EXPECT_EQ(findings_of(lowered(late)), "");
   const std::string found =
       findings_of(with(lowered(late), move_last(gather, launches(KernelKind::kForward), true)));
-  EXPECT_NE(found.find("are gathered after F of stage 0"), std::string::npos) << found;
+  EXPECT_NE(found.find("are gathered after 0F0 has read them"), std::string::npos) << found;
 }
 
 }  // namespace
