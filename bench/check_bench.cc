@@ -2,40 +2,14 @@
 // beside a bare max-plus recurrence over as many 8-byte records in the same process, which is about what one
 // visit an operation costs at least. Rounds alternate between the two, so that a noisy machine disturbs both
 // alike.
-#include <algorithm>
-#include <cstdint>
-#include <ctime>
-#include <vector>
-
 #include <benchmark/benchmark.h>
 
-#include "engine/program/link.h"
-#include "engine/program/lower.h"
-#include "sim/verify/check.h"
+#include "bench/check_programs.h"
 
-namespace plumbline {
+namespace plumbline::bench {
 namespace {
 
-constexpr int kRounds = 15;
-
-RunConfig config_of(ScheduleKind kind, int pp, int chunks, int microbatches) {
-  RunConfig config;
-  config.schedule.kind = kind;
-  config.parallel.pp = pp;
-  config.schedule.chunks = chunks;
-  config.schedule.microbatches = microbatches;
-  config.schedule.group_size = pp;
-  config.model.layers = pp * chunks;
-  config.grid = *RankGrid::create({1, 1, 1, 1, pp});
-  return config;
-}
-
-// Processor time of this thread: the same as wall time on an idle machine, and still a measure on a busy one.
-double seconds() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
+constexpr int kRounds = 21;
 
 // One record an operation: own rank, the rank it depends on, cost.
 std::vector<std::uint64_t> recurrence_records(const Program& program, std::int64_t operations) {
@@ -57,24 +31,16 @@ std::int64_t recurrence(const std::vector<std::uint64_t>& records, std::vector<s
   return time.front();
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-void check_rate(benchmark::State& state, ScheduleKind kind, int pp, int chunks, int microbatches,
-                StepTail tail) {
-  const RunConfig config = config_of(kind, pp, chunks, microbatches);
-  LowerOptions lowering;
-  lowering.tail = tail;
-  const Result<Program> program = program_of(config, default_sizes(config), lowering);
+void check_rate(benchmark::State& state, const Shape& shape, bool reread = false) {
+  Result<Program> program = program_of_shape(shape);
+  if (program && reread) program = reread_with_ranks_permuted(std::move(*program), 7);
   if (!program) return state.SkipWithError(program.error().text().c_str());
   const ProgramSize size = program_size(*program);
   const auto operations = static_cast<double>(size.operations());
   const std::vector<std::uint64_t> records = recurrence_records(*program, size.operations());
   std::vector<std::int64_t> time(program->threads.size());
   CheckOptions options;
-  options.time = TimeModel(config);
+  options.time = TimeModel(config_of(shape));
   std::vector<double> checks, linear, ratios;
   for (auto _ : state) {
     for (int round = 0; round < kRounds; ++round) {
@@ -92,23 +58,38 @@ void check_rate(benchmark::State& state, ScheduleKind kind, int pp, int chunks, 
       }
     }
   }
+  const double memory = extra_memory([&] {
+    const LinkedProgram linked = link_program(*program).value();
+    benchmark::DoNotOptimize(check_program(linked, options));
+  });
   state.counters["Mops"] = operations / 1e6;
   state.counters["best_Mops/s"] = *std::max_element(checks.begin(), checks.end());
   state.counters["median_Mops/s"] = median(checks);
   state.counters["recurrence_Mops/s"] = median(linear);
+  state.counters["ratio_best"] = *std::max_element(ratios.begin(), ratios.end());
   state.counters["ratio"] = median(ratios);
   state.counters["B/op"] = static_cast<double>(size.bytes) / operations;
+  state.counters["extra_B/op"] = memory / operations;
 }
 
-BENCHMARK_CAPTURE(check_rate, 1f1b_64x1024, ScheduleKind::kOneFOneB, 64, 1, 1024, StepTail::kTrain)
+constexpr Shape k64{ScheduleKind::kOneFOneB, 64, 1, 1024};
+constexpr Shape k128{ScheduleKind::kOneFOneB, 128, 1, 512};
+constexpr Shape k512{ScheduleKind::kOneFOneB, 512, 1, 1024};
+constexpr Shape kChunks{ScheduleKind::kInterleaved, 8, 4, 512};
+constexpr Shape kOverlap{ScheduleKind::kInterleaved, 8, 4, 512, 1, P2pStyle::kSeparate};
+BENCHMARK_CAPTURE(check_rate, 1f1b_64x1024, k64)->Iterations(1)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(check_rate, 1f1b_128x512, k128)->Iterations(1)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(check_rate, 1f1b_512x1024, k512)->Iterations(1)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(check_rate, 1f1b_64x1024_reread_permuted, k64, true)
     ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(check_rate, 1f1b_512x1024, ScheduleKind::kOneFOneB, 512, 1, 1024, StepTail::kTrain)
+BENCHMARK_CAPTURE(check_rate, 1f1b_512x1024_reread_permuted, k512, true)
     ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(check_rate, interleaved_8x4x512, ScheduleKind::kInterleaved, 8, 4, 512, StepTail::kTrain)
+BENCHMARK_CAPTURE(check_rate, interleaved_8x4x512, kChunks)->Iterations(1)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(check_rate, interleaved_8x4x512_overlap, kOverlap)
     ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
 
 }  // namespace
-}  // namespace plumbline
+}  // namespace plumbline::bench

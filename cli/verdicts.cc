@@ -27,7 +27,7 @@ Result<Verdict> verdict_of(const Input& input, const Program* program, const Jud
   CheckOptions options;
   options.memory_limit = judging.memory_limit;
   options.time = TimeModel(input.config);
-  const bool plain = is_plain(*program);
+  const bool plain = is_provable(*linked);
   Result<Verdict> verdict = plain ? check_program(*linked, options) : Verdict{};
   if (!verdict) return verdict;
   if (!judging.modes.empty() || !plain) {

@@ -206,7 +206,7 @@ class Fixer {
       const Result<ModeVerdict> verdict = examine_mode(*linked, mode, time_);
       if (!verdict || !verdict->completes || !verdict->findings.empty()) return false;
     }
-    if (!is_plain(changed) || changed.fragment) return true;
+    if (!is_provable(*linked) || changed.fragment) return true;
     CheckOptions options;
     options.makespan = false;
     const Result<Verdict> verdict = check_program(*linked, options);

@@ -28,12 +28,37 @@ constexpr std::string_view kModes = R"(## The two modes of a check
 - **default**: rendezvous sends, communicators free of each other, warm connections: what a run on an idle machine does.
 
 Every wait of the default mode is also a wait of the certification mode, so what is certified completes by default as
-well (tested on random programs and exhaustively on small ones). `--modes` names others: `rendezvous`,
+well. That is tested on random programs and, against all interleavings of a model that shares no code with simulator
+and checker, on small ones: all of two ranks with up to four messages each over two communicators, all of three ranks
+with up to two, a million at random (`tests/sim/small_worlds_test.cc`). `--modes` names others: `rendezvous`,
 `eager_SIZE`, `eager_SIZE_xMESSAGES`, `eager_h100` (`a100`, `pcie`, `ib`) or `always_eager`, then as wanted
 `+registered`, `+strict` or `+launch_order`, `+queues_N`, `+sms_N` or `+sms_N_by_N`, `+cold`, `+cold_collectives`,
 `+group_order_by_call`, `+batched` or `+batched_across`, `+split_N` or `+split_restart_N`, `+launch_blocking`,
 `+lazy_modules`, `+emulate_mismatch`. `--modes all` is the eight in which reference models are compared. The same
 switches are options of [sim] in a configuration; `--nccl RELEASE` sets those that changed from release to release.
+
+)";
+
+constexpr std::string_view kCodes = R"(## Result codes
+
+What a call returns here is a finding with NCCL's name for it; the program goes on as if it had ignored the code.
+
+| code | here |
+| --- | --- |
+| ncclSuccess | every other call, also those that hang later (N1, N55) |
+| ncclUnhandledCudaError | what cross-wired connections end in on a machine; reported as cross-wiring (N2) |
+| ncclSystemError | not modelled: sockets and processes that fail |
+| ncclInternalError | a first connection whose two ends set up different numbers of directions stops both hosts (N2) |
+| ncclInvalidArgument | absent, destroyed or aborted communicators (N87); a second finalize or destroy (N77) |
+| | use before a nonblocking call is through (N79); blocking beside nonblocking in one group (N80) |
+| | a shrink called by a rank that it leaves out (N74) |
+| | peers and roots outside the communicator, when the input is read (N27) |
+| ncclInvalidUsage | a message to oneself without its other end in the group (N25) |
+| ncclRemoteError | not modelled: a peer's process that ends |
+| ncclInProgress | what nonblocking calls return; `comm_ready` polls until it is over (N79) |
+| ncclTimeout | not modelled: barriers of the device API |
+
+An operation that is refused inside a group keeps the whole group from being launched (N10).
 
 )";
 
@@ -72,6 +97,7 @@ std::string paragraph(std::string_view text) {
 std::string rules_docs() {
   std::string out(kIntroduction);
   out += kModes;
+  out += kCodes;
   out += "## The rules\n";
   for (const NcclRule& rule : nccl_rules()) {
     out += fmt::format("\n### {} {}{}\n\n", rule.number, rule.title, status_words(rule));

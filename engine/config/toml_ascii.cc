@@ -56,7 +56,11 @@ Where place(std::string_view text, std::size_t at, const std::string& file) {
 }  // namespace
 
 Status require_ascii_outside_strings(std::string_view text, const std::string& file) {
+  constexpr std::string_view kBlanks = " \t";
   std::size_t at = text.substr(0, kMark.size()) == kMark ? kMark.size() : 0;
+  std::string open;      // brackets that are open on the right of a '='
+  bool value = false;    // a value begins here
+  bool in_bare = false;  // inside a value without quotes: a quote begins no string there
   while (at < text.size()) {
     const char c = text[at];
     if (!is_ascii(c)) {
@@ -64,12 +68,37 @@ Status require_ascii_outside_strings(std::string_view text, const std::string& f
                   "a character beyond ASCII stands outside strings and comments — put quotes around the text",
                   place(text, at, file));
     }
+    const bool ends = c == '\n' || c == '\r' || c == ',' || c == ']' || c == '}' || c == '#';
+    if (in_bare && !ends && kBlanks.find(c) == kBlanks.npos) {
+      ++at;
+      continue;
+    }
+    in_bare = false;
     if (c == '#') {
       at = std::min(text.find('\n', at), text.size());
-    } else if (c == '"' || c == '\'') {
+      continue;
+    }
+    if (c == '"' || c == '\'') {
       at = skip_string(text, at);
-    } else {
-      ++at;
+      value = false;
+      continue;
+    }
+    ++at;
+    const bool nested = !open.empty();
+    if ((c == ']' || c == '}') && nested) {
+      open.pop_back();
+    } else if ((c == '[' || c == '{') && (value || nested)) {
+      open.push_back(c);
+      value = c == '[';
+    } else if (c == ',') {
+      value = nested && open.back() == '[';
+    } else if (c == '\n' && !nested) {
+      value = false;
+    } else if (value && !ends && kBlanks.find(c) == kBlanks.npos) {
+      in_bare = true;
+      value = false;
+    } else if (c == '=') {
+      value = true;
     }
   }
   return {};

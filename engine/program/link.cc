@@ -1,6 +1,8 @@
 #include "engine/program/link.h"
 
 #include <algorithm>
+#include <span>
+#include <string>
 
 #include <fmt/format.h>
 
@@ -9,7 +11,9 @@ namespace {
 
 class Linker {
  public:
-  explicit Linker(const Program& program) : program_(program) { linked_.program = &program; }
+  explicit Linker(const Program& program) : program_(program), marks_(program.endpoints.size()) {
+    linked_.program = &program;
+  }
 
   Result<LinkedProgram> run() {
     communicators();
@@ -27,29 +31,52 @@ class Linker {
     std::int32_t communicator;
     std::int32_t position;
   };
+  struct Places {
+    std::vector<std::uint32_t> begin;  // by rank, one more at the end
+    std::vector<Place> rows;
+  };
 
   static std::string instance_name(const CommFamily& family, std::size_t index) {
     if (family.pairs)
-      return fmt::format("{}{{{},{}}}", family.name, family.instances[index][0], family.instances[index][1]);
+      return family.name + '{' + std::to_string(family.instances[index][0]) + ',' +
+             std::to_string(family.instances[index][1]) + '}';
     if (family.instances.size() == 1) return family.name;
-    return fmt::format("{}[{}]", family.name, index);
+    return family.name + '[' + std::to_string(index) + ']';
   }
 
   void communicators() {
+    const auto world = static_cast<std::size_t>(program_.grid.world());
+    std::size_t count = 0;
+    for (const CommFamily& family : program_.families) count += family.instances.size();
+    linked_.communicators.reserve(count);
     by_rank_.resize(program_.families.size());
     for (std::size_t f = 0; f < program_.families.size(); ++f) {
       const CommFamily& family = program_.families[f];
-      by_rank_[f].resize(static_cast<std::size_t>(program_.grid.world()));
+      Places& places = by_rank_[f];
+      places.begin.assign(world + 1, 0);
+      for (const auto& instance : family.instances) {
+        for (const Rank rank : instance) ++places.begin[static_cast<std::size_t>(rank) + 1];
+      }
+      for (std::size_t rank = 0; rank < world; ++rank) places.begin[rank + 1] += places.begin[rank];
+      places.rows.resize(places.begin[world]);
+      std::vector<std::uint32_t> next(places.begin.begin(), places.begin.end() - 1);
       for (std::size_t i = 0; i < family.instances.size(); ++i) {
         const auto number = static_cast<std::int32_t>(linked_.communicators.size());
         linked_.communicators.push_back(
             {instance_name(family, i), static_cast<std::uint16_t>(f), family.instances[i]});
         for (std::size_t position = 0; position < family.instances[i].size(); ++position) {
           const auto rank = static_cast<std::size_t>(family.instances[i][position]);
-          by_rank_[f][rank].push_back({number, static_cast<std::int32_t>(position)});
+          places.rows[next[rank]++] = {number, static_cast<std::int32_t>(position)};
         }
       }
     }
+  }
+
+  // A rank's places in the communicators of a family.
+  std::span<const Place> places_of(std::uint16_t family, Rank rank) const {
+    const Places& places = by_rank_[family];
+    const auto at = static_cast<std::size_t>(rank);
+    return {places.rows.data() + places.begin[at], places.rows.data() + places.begin[at + 1]};
   }
 
   std::int32_t position_of(std::int32_t communicator, Rank rank) const {
@@ -64,7 +91,7 @@ class Linker {
     LinkedEndpoint& out =
         linked_.endpoints[linked_.windows[thread].base + (index - linked_.windows[thread].first)];
     out.peer = endpoint_peer(program_.grid, endpoint, rank);
-    for (const Place& place : by_rank_[endpoint.family][static_cast<std::size_t>(rank)]) {
+    for (const Place& place : places_of(endpoint.family, rank)) {
       const std::int32_t peer_position = out.peer < 0 ? -1 : position_of(place.communicator, out.peer);
       if (out.peer >= 0 && peer_position < 0) continue;
       out.communicator = place.communicator;
@@ -80,7 +107,7 @@ class Linker {
 
   // The communicator of a family that holds the rank and, if one is named, the peer.
   Place place_of(std::uint16_t family, Rank rank, Rank peer) const {
-    for (const Place& place : by_rank_[family][static_cast<std::size_t>(rank)]) {
+    for (const Place& place : places_of(family, rank)) {
       if (peer < 0 || position_of(place.communicator, peer) >= 0) return place;
     }
     return {-1, -1};
@@ -107,30 +134,40 @@ class Linker {
     return {};
   }
 
+  // The endpoint rows that a thread uses, in the order of their first use; kept while threads share a range.
+  void find_used(const Thread& thread) {
+    if (known_ && thread.begin == begin_ && thread.end == end_) return;
+    known_ = true;
+    begin_ = thread.begin;
+    end_ = thread.end;
+    used_.clear();
+    ++mark_;
+    for (std::uint32_t i = begin_; i < end_; ++i) {
+      const Item item = program_.items[i];
+      if (item_op(item) != ItemOp::kOp || marks_[item_ref(item)] == mark_) continue;
+      marks_[item_ref(item)] = mark_;
+      used_.push_back(item_ref(item));
+    }
+  }
+
   Status thread(std::size_t t) {
-    unsigned first = kMaxTableRows;
-    unsigned last = 0;
-    for (const Item item : program_.thread_items(t)) {
-      if (item_op(item) != ItemOp::kOp) continue;
-      first = std::min(first, item_ref(item));
-      last = std::max(last, item_ref(item));
-    }
-    if (first > last) return {};
+    find_used(program_.threads[t]);
+    if (used_.empty()) return {};
+    const auto [first, last] = std::minmax_element(used_.begin(), used_.end());
     const auto base = static_cast<std::uint32_t>(linked_.endpoints.size());
-    linked_.windows[t] = {base, first, last - first + 1};
+    linked_.windows[t] = {base, *first, *last - *first + 1};
     linked_.endpoints.resize(base + linked_.windows[t].count);
-    std::vector<bool> done(linked_.windows[t].count);
-    for (const Item item : program_.thread_items(t)) {
-      if (item_op(item) != ItemOp::kOp || done[item_ref(item) - first]) continue;
-      done[item_ref(item) - first] = true;
-      PL_TRY(resolve(t, item_ref(item)));
-    }
+    for (const unsigned row : used_) PL_TRY(resolve(t, row));
     return {};
   }
 
   const Program& program_;
   LinkedProgram linked_;
-  std::vector<std::vector<std::vector<Place>>> by_rank_;  // [family][rank]
+  std::vector<Places> by_rank_;  // by family
+  std::vector<unsigned> used_;
+  std::vector<std::uint32_t> marks_;  // by endpoint row
+  std::uint32_t mark_ = 0, begin_ = 0, end_ = 0;
+  bool known_ = false;
 };
 
 }  // namespace

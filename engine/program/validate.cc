@@ -58,6 +58,12 @@ class Validator {
           fmt::format("placement has {} ranks for {} stages; list them once, or as often as there are "
                       "pipelines",
                       placed, program_.stages));
+    for (std::size_t stage = 0; stage < placed; ++stage) {
+      if (program_.rank_of_stage[stage] < program_.grid.pp()) continue;
+      return bad(fmt::format("stage {} is placed at pipeline coordinate {}, pp is {}",
+                             stage % static_cast<std::size_t>(program_.stages), program_.rank_of_stage[stage],
+                             program_.grid.pp()));
+    }
     for (const SlotClass& slot : program_.slots) {
       if (slot.bytes < 0) return bad("slot " + slot.name + " has a negative size");
       if (slot.persistent && slot.per_microbatch)

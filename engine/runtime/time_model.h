@@ -21,6 +21,9 @@ class TimeModel {
   // others; the slowest link of the ring decides.
   Nanoseconds collective(EndpointKind kind, const std::vector<Rank>& members, Bytes bytes) const;
 
+  // No rank is slow, no link is unlike the others: a collective's time depends on the number of members alone.
+  bool is_uniform() const { return time_.slow.empty() && time_.links.empty(); }
+
  private:
   const LinkConfig& link(Rank a, Rank b) const;
   TimeConfig time_{{0}, {0}, {0}, {0}, 0, {0, 0.0}, {}, {}};

@@ -26,7 +26,12 @@ struct CheckOptions {
   bool makespan = true;    // false: skip timing
 };
 
-// Both arms of every decision are checked; findings of the two arms are merged.
+// Whether the Program is one that the proof is about: plain (is_plain), and with every message of a rank to itself
+// beside its receive in one group, since NCCL refuses others at run time (N25). Examine the rest by simulation
+// (sim/examine.h).
+bool is_provable(const LinkedProgram& linked);
+
+// Both arms of every decision are checked; findings of the two arms are merged. Refused if not is_provable().
 Result<Verdict> check_program(const LinkedProgram& linked, const CheckOptions& options = {});
 
 }  // namespace plumbline

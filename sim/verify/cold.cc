@@ -64,8 +64,11 @@ void ColdConnect::add_group(std::uint32_t thread, std::vector<Step>& fresh) {
     const std::uint32_t communicator = world_->port(thread, item_ref(program.items[step.item])).communicator;
     return std::pair(communicator, world_->links[step.send != kNone32 ? step.send : step.receive].distance);
   };
-  std::stable_sort(fresh.begin(), fresh.end(), [&](const Step& a, const Step& b) { return key(a) < key(b); });
+  if (fresh.size() > 1)
+    std::stable_sort(fresh.begin(), fresh.end(),
+                     [&](const Step& a, const Step& b) { return key(a) < key(b); });
   std::vector<Step> merged;
+  merged.reserve(fresh.size());
   for (const Step& step : fresh) {
     if (merged.empty() || key(merged.back()) != key(step)) {
       merged.push_back(step);

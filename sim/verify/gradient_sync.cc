@@ -27,6 +27,8 @@ struct Round {
 struct Summed {
   std::uint64_t tally = 0;
   std::int64_t count = 0;
+  std::int64_t replicas = 1;  // that each of them stands for
+  std::int64_t ranks() const { return count * replicas; }
   bool operator==(const Summed&) const = default;
 };
 
@@ -45,8 +47,8 @@ struct Parameters {
 
 class GradientSync {
  public:
-  explicit GradientSync(const CheckWorld& world)
-      : world_(world), program_(*world.program), tables_(program_) {}
+  GradientSync(const CheckWorld& world, const SyncReplicas& replicas)
+      : world_(world), program_(*world.program), replicas_(replicas), tables_(program_) {}
 
   std::vector<Finding> run() {
     if (!tables_.steps()) return {};
@@ -198,13 +200,22 @@ class GradientSync {
       Summed& total = totals[of(t)->communicator];
       total.tally += sums[t].tally;
       total.count += sums[t].count;
+      total.replicas = sums[t].replicas * replicas_of(of(t)->communicator);
     }
     for (const std::size_t t : adding) {
       if (of(t) != nullptr) sums[t] = totals[of(t)->communicator];
     }
   }
 
-  void check_sum(std::size_t t, std::uint16_t slot, const Summed& sum, const Summed& due) {
+  // Replicas that a communicator joins, where this world shows one.
+  std::int64_t replicas_of(std::uint32_t communicator) const {
+    if (replicas_.members == nullptr) return 1;
+    return (*replicas_.members)[communicator] /
+           static_cast<std::int64_t>(world_.communicator_size(communicator));
+  }
+
+  void check_sum(std::size_t t, std::uint16_t slot, const Summed& sum, Summed due) {
+    due.replicas = replicas_.replicas;
     const Gradients& state = ranks_[t].gradients[slot];
     if (state.first_use == kNone32) return;
     const Bytes whole = program_.slots[slot].bytes;
@@ -217,13 +228,14 @@ class GradientSync {
     if (sum == due) return;
     const std::string use = world_.operation(t, state.first_use).text;
     add(t, state.first_use,
-        sum.count < due.count ? fmt::format("{} uses {}, the sum over {} of the {} ranks that add to this "
-                                            "stage's: a reduction is missing",
-                                            use, gradients_text(t, slot), sum.count, due.count)
-                              : fmt::format("{} uses {}, which are reduced more than once: some of the {} "
-                                            "ranks that add to this stage's "
-                                            "count twice",
-                                            use, gradients_text(t, slot), due.count));
+        sum.ranks() < due.ranks()
+            ? fmt::format("{} uses {}, the sum over {} of the {} ranks that add to this "
+                          "stage's: a reduction is missing",
+                          use, gradients_text(t, slot), sum.ranks(), due.ranks())
+            : fmt::format("{} uses {}, which are reduced more than once: some of the {} "
+                          "ranks that add to this stage's "
+                          "count twice",
+                          use, gradients_text(t, slot), due.ranks()));
   }
 
   void check_unscaling(std::uint16_t slot) {
@@ -290,6 +302,7 @@ class GradientSync {
 
   const CheckWorld& world_;
   const Program& program_;
+  SyncReplicas replicas_;
   SyncTables tables_;
   std::vector<OfRank> ranks_;
   std::vector<Finding> findings_;
@@ -297,6 +310,8 @@ class GradientSync {
 
 }  // namespace
 
-std::vector<Finding> check_gradient_sync(const CheckWorld& world) { return GradientSync(world).run(); }
+std::vector<Finding> check_gradient_sync(const CheckWorld& world, const SyncReplicas& replicas) {
+  return GradientSync(world, replicas).run();
+}
 
 }  // namespace plumbline::verify

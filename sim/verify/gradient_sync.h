@@ -20,6 +20,12 @@
 
 namespace plumbline::verify {
 
-std::vector<Finding> check_gradient_sync(const CheckWorld& world);
+// A world that stands for one with several replicas (quotient.h) says how many these are, and how many members each
+// communicator has there.
+struct SyncReplicas {
+  int replicas = 1;
+  const std::vector<int>* members = nullptr;
+};
+std::vector<Finding> check_gradient_sync(const CheckWorld& world, const SyncReplicas& replicas = {});
 
 }  // namespace plumbline::verify

@@ -349,6 +349,7 @@ RangeFacts HostPass::run(std::size_t thread) {
 }
 
 RangeFacts HostPass::general(std::size_t thread) {
+  tables_->make_kernels();
   int streams = std::max(static_cast<int>(tables_->world->program->streams.size()), 1);
   while (true) {
     Walk walk(*tables_, thread, streams);

@@ -32,6 +32,27 @@ struct EndpointRow {
 struct HostTables {
   explicit HostTables(const CheckWorld& check_world)
       : world(&check_world), costs(class_costs(*check_world.program)), slots(*check_world.program) {
+    const Program& program = *world->program;
+    computes.reserve(program.kernels.size());
+    for (const Kernel& kernel : program.kernels) {
+      computes.push_back(kernel.kind <= KernelKind::kWeightGrad);
+      // A Program that is met for the first time has its lists all over memory; they are needed soon.
+      for (const auto* list : {&kernel.reads, &kernel.writes, &kernel.frees})
+        __builtin_prefetch(list->data());
+    }
+    endpoints.reserve(program.endpoints.size());
+    for (const Endpoint& endpoint : program.endpoints) {
+      const bool dropped = !is_p2p(endpoint.kind) && endpoint.bytes == 0;
+      endpoints.push_back({endpoint.slot, endpoint.kind, endpoint.free_after, dropped});
+    }
+    tallies.resize(computes.size());
+    seen.resize(endpoints.size());
+    armed_seen.resize(endpoints.size());
+  }
+
+  // For the general pass alone.
+  void make_kernels() {
+    if (!kernels.empty()) return;
     for (const Kernel& kernel : world->program->kernels) {
       KernelRow row;
       row.begin = static_cast<std::uint32_t>(kernel_slots.size());
@@ -47,23 +68,17 @@ struct HostTables {
       }
       kernels.push_back(row);
     }
-    for (const Endpoint& endpoint : world->program->endpoints) {
-      const bool dropped = !is_p2p(endpoint.kind) && endpoint.bytes == 0;
-      endpoints.push_back({endpoint.slot, endpoint.kind, endpoint.free_after, dropped});
-    }
-    tallies.resize(kernels.size());
-    seen.resize(endpoints.size());
-    armed_seen.resize(endpoints.size());
   }
 
   bool counts(Item item) const {
     return item_op(item) == ItemOp::kOp ||
-           (item_op(item) == ItemOp::kLaunch && kernels[item_ref(item)].counts);
+           (item_op(item) == ItemOp::kLaunch && computes[item_ref(item)] != 0);
   }
 
   const CheckWorld* world;
   std::vector<ClassCost> costs;
   SlotTable slots;
+  std::vector<std::uint8_t> computes;  // by kernel: a computation in the sense of ProgramSize
   std::vector<KernelRow> kernels;
   std::vector<std::uint16_t> kernel_slots;
   std::vector<EndpointRow> endpoints;

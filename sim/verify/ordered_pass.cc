@@ -25,8 +25,11 @@ OrderedPass::OrderedPass(HostTables& tables)
       endpoints_(program_.endpoints.size()),
       lane_mark_(program_.slots.size()),
       lane_(program_.slots.size()),
+      decides_(program_.slots.size()),
       writers_(program_.slots.size()),
-      microbatches_(static_cast<std::size_t>(program_.microbatches)) {}
+      microbatches_(static_cast<std::size_t>(program_.microbatches)) {
+  for (const HostVariable& variable : program_.variables) decides_[variable.slot] = 1;
+}
 
 bool OrderedPass::run(std::size_t thread, RangeFacts& facts) {
   if (program_.fragment) return false;
@@ -150,7 +153,7 @@ bool OrderedPass::launch(Item item) {
   const Row& row = kernel_row(kernel);
   if (row.counts) computation(kernel, item_microbatch(item));
   if (!row.possible || !apply(row, item_microbatch(item))) return false;
-  if (row.step_writes) note_writers(kernel, next_);
+  if (row.decides) note_writers(kernel, next_);
   return true;
 }
 
@@ -225,8 +228,9 @@ bool OrderedPass::group() {
   std::uint32_t key = 0;
   for (std::uint32_t i = first; i < end; ++i) {
     const Item item = program_.items[i];
-    const EndpointState& endpoint = endpoint_row(item_ref(item));
-    first_use(item_ref(item), endpoint.p2p, {i, first, need, false});
+    EndpointState& endpoint = endpoint_row(item_ref(item));
+    if (endpoint.seen != tables_.mark || arm_ != Arm::kNone)
+      first_use(item_ref(item), endpoint, {i, first, need, false});
     if (i == first) key = endpoint.group_key;
     if (end - first > 1 && (endpoint.pairs || endpoint.group_key != key)) facts_->mixed_groups = true;
     if (endpoint.dropped) continue;
@@ -257,15 +261,15 @@ bool OrderedPass::release_after(std::uint32_t first, std::uint32_t end) {
   return true;
 }
 
-[[gnu::always_inline]] inline void OrderedPass::first_use(unsigned endpoint, bool p2p, const FirstUse& use) {
+void OrderedPass::first_use(unsigned endpoint, EndpointState& state, const FirstUse& use) {
   if (arm_ != Arm::kNone && (item_flags(program_.items[use.item]) & (kArmYes | kArmNo)) != 0 &&
       tables_.armed_seen[endpoint] != tables_.mark) {
     tables_.armed_seen[endpoint] = tables_.mark;
     facts_->armed.push_back(use.item);
   }
-  if (tables_.seen[endpoint] == tables_.mark || !p2p) return;
-  tables_.seen[endpoint] = tables_.mark;
-  facts_->first_uses[arm_ == Arm::kNo ? 1 : 0].push_back(use);
+  if (state.seen == tables_.mark) return;
+  state.seen = tables_.mark;
+  if (state.p2p) facts_->first_uses[arm_ == Arm::kNo ? 1 : 0].push_back(use);
 }
 
 bool OrderedPass::free_slot(Item item) {
@@ -294,7 +298,7 @@ bool OrderedPass::decide(Item item) {
 
 void OrderedPass::note_writers(unsigned kernel, std::uint32_t item) {
   for (const std::uint16_t slot : program_.kernels[kernel].writes) {
-    if (!program_.slots[slot].per_microbatch) writers_[slot] = item + 1;
+    if (decides_[slot] != 0 && !program_.slots[slot].per_microbatch) writers_[slot] = item + 1;
   }
 }
 
@@ -339,7 +343,7 @@ void OrderedPass::make_kernel(unsigned number, Row& row) {
   const Kernel& kernel = program_.kernels[number];
   row = {};
   row.mark = mark_;
-  row.counts = tables_.kernels[number].counts;
+  row.counts = tables_.computes[number] != 0;
   for (const std::uint16_t slot : kernel.reads) {
     const std::uint64_t bit = lane(slot, row.possible);
     Change& change_of = scope(slot, row);
@@ -347,7 +351,7 @@ void OrderedPass::make_kernel(unsigned number, Row& row) {
     change_of.want |= bit;
   }
   for (const std::uint16_t slot : kernel.writes) {
-    row.step_writes = row.step_writes || !program_.slots[slot].per_microbatch;
+    row.decides = row.decides || (decides_[slot] != 0 && !program_.slots[slot].per_microbatch);
     const std::uint64_t bit = lane(slot, row.possible);
     Change& change_of = scope(slot, row);
     if (std::find(kernel.reads.begin(), kernel.reads.end(), slot) != kernel.reads.end()) continue;
@@ -382,7 +386,8 @@ void OrderedPass::make_endpoint(unsigned number, EndpointState& state) {
   state.per_microbatch = slot.per_microbatch;
   // A broadcast into a slot that is not live yet is left to the general pass.
   state.receives = endpoint.kind == EndpointKind::kRecv;
-  state.notes_writer = endpoint.kind != EndpointKind::kSend && !slot.per_microbatch;
+  state.notes_writer =
+      endpoint.kind != EndpointKind::kSend && !slot.per_microbatch && decides_[endpoint.slot] != 0;
   state.free_after = endpoint.free_after;
   if (slot.persistent && endpoint.free_after) state.possible = false;
 }

@@ -32,13 +32,14 @@ class OrderedPass {
   struct Row {
     std::uint32_t mark = 0;  // of the rank it was made for
     bool possible = true;
-    bool counts = false;       // a computation
-    bool step_writes = false;  // writes slots of step scope
+    bool counts = false;   // a computation
+    bool decides = false;  // writes what a decision is by
     Change microbatch, step;
     ClassCost gains, losses;
   };
-  struct EndpointState {
+  struct alignas(64) EndpointState {
     std::uint32_t mark = 0;
+    std::uint32_t seen = 0;       // HostTables::mark of the walk that has met it
     std::uint32_t group_key = 0;  // equal for entries that make one kernel
     std::uint64_t bit = 0;        // its slot's lane; 0: always live
     ClassCost cost;
@@ -72,7 +73,7 @@ class OrderedPass {
   void gain(const ClassCost& cost, std::uint32_t item);
   void lose(const ClassCost& cost);
   void computation(unsigned kernel, int microbatch);
-  void first_use(unsigned endpoint, bool p2p, const FirstUse& use);
+  void first_use(unsigned endpoint, EndpointState& state, const FirstUse& use);
   void make_kernel(unsigned kernel, Row& row);
   void make_endpoint(unsigned endpoint, EndpointState& state);
   Row& kernel_row(unsigned kernel);
@@ -90,7 +91,8 @@ class OrderedPass {
   std::vector<EndpointState> endpoints_;
   std::vector<std::uint32_t> lane_mark_;
   std::vector<std::uint8_t> lane_;
-  std::vector<std::uint32_t> writers_;       // by class of step scope: item + 1 of the last writer
+  std::vector<std::uint8_t> decides_;        // by class: some decision is by its value
+  std::vector<std::uint32_t> writers_;       // by class that decides: item + 1 of the last writer
   std::vector<std::uint64_t> microbatches_;  // live bits
   std::uint64_t step_ = 0;
   int microbatch_lanes_ = 0, step_lanes_ = 0;

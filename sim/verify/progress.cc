@@ -89,8 +89,9 @@ template <bool kTimed>
     cursor.phase = std::min(cursor.phase, phase_of(port_of(cursor, item_ref(program.items[i]))));
   }
   if constexpr (kTimed) {
-    cursor.begin = timing_->group_begin(thread, last, cursor.host);
-    cursor.begin[0] = std::max(cursor.begin[0], cursor.last_group[0]);
+    Lanes begin = timing_->group_begin(thread, last, cursor.host);
+    begin[0] = std::max(begin[0], cursor.last_group[0]);
+    assign(cursor.begin, begin);
   }
   begin_phase<kTimed>(thread, cursor);
   return cursor.pending == 0;
@@ -114,15 +115,14 @@ template <bool kTimed>
 [[gnu::always_inline]] inline void Progress::begin_phase(std::uint32_t thread, Cursor& cursor) {
   const Program& program = *world_->program;
   cursor.member = kNone32;
-  if constexpr (kTimed) cursor.finish = cursor.begin;
+  if constexpr (kTimed) assign(cursor.finish, cursor.begin);
   for (std::uint32_t i = cursor.item;; ++i) {
     const Item item = program.items[i];
     const Port& port = port_of(cursor, item_ref(item));
     if ((!cursor.mixed || phase_of(port) == cursor.phase) && !port.dropped) {
       if constexpr (kTimed) {
         if (cursor.member == kNone32) {
-          cursor.begin[1] = std::max(cursor.begin[1], members_[port.member].free_at);
-          cursor.finish = cursor.begin;
+          cursor.begin[1] = cursor.finish[1] = std::max(cursor.begin[1], members_[port.member].free_at);
         }
       }
       cursor.member = port.member;
@@ -151,7 +151,7 @@ template <bool kTimed>
     if (link.count == 0) {
       link.label = label;
       link.item = item;
-      if constexpr (kTimed) link.begin = cursor.begin;
+      if constexpr (kTimed) assign(link.begin, cursor.begin);
     }
     link.count += side;
     ++cursor.pending;
@@ -165,7 +165,7 @@ template <bool kTimed>
     for (std::size_t i = 0; i < kLanes; ++i) {
       finish[i] = std::max({cursor.begin[i], link.begin[i], link.free_at[i]}) + duration;
     }
-    link.free_at = finish;
+    assign(link.free_at, finish);
     raise(cursor.finish, finish);
     raise(other.finish, finish);
   }
@@ -186,14 +186,14 @@ void Progress::advance(std::uint32_t thread, ColdConnect& cold) {
       // The phase has just completed; most groups have one.
       if (kTimed && cursor.member != kNone32) members_[cursor.member].free_at = cursor.finish[1];
       if (cursor.mixed && next_phase(cursor)) {
-        cursor.begin = cursor.finish;
+        assign(cursor.begin, cursor.finish);
         begin_phase<kTimed>(thread, cursor);
         if (cursor.pending > 0) return;
         continue;
       }
       if constexpr (kTimed)
         timing_->group_end(thread, cursor.item, cursor.group_end, cursor.finish, cursor.host);
-      cursor.last_group = cursor.finish;
+      assign(cursor.last_group, cursor.finish);
       cursor.active = false;
       cursor.item = cursor.group_end;
     }

@@ -1,5 +1,7 @@
 #include "sim/verify/timing.h"
 
+#include <numeric>
+
 #include "engine/base/assert.h"
 
 namespace plumbline::verify {
@@ -18,7 +20,7 @@ Timing::Timing(const CheckWorld& world, const TimeModel& model, int streams)
   PL_ASSERT_MSG(durations_->kernels != nullptr, "out of memory");
 }
 
-void set_durations(CheckWorld& world, const TimeModel& model) {
+void set_durations(CheckWorld& world, const TimeModel& model, const std::vector<int>* members) {
   // A collective costs the same for all its members; computed once, by the first.
   std::map<std::pair<std::uint32_t, std::uint32_t>, Nanoseconds> collectives;
   for (std::size_t t = 0; t < world.threads(); ++t) {
@@ -34,9 +36,14 @@ void set_durations(CheckWorld& world, const TimeModel& model) {
         continue;
       }
       const auto [at, fresh] = collectives.try_emplace({port.communicator, port.key}, 0);
-      if (fresh)
+      if (fresh && members != nullptr) {
+        std::vector<Rank> as_many(static_cast<std::size_t>((*members)[port.communicator]));
+        std::iota(as_many.begin(), as_many.end(), 0);
+        at->second = model.collective(port.kind, as_many, endpoint.bytes);
+      } else if (fresh) {
         at->second = model.collective(port.kind, world.linked->communicators[port.communicator].members,
                                       endpoint.bytes);
+      }
       port.duration = at->second;
     }
   }

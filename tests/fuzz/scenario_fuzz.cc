@@ -1,6 +1,6 @@
 // libFuzzer target: no text breaks the readers of scenarios; what they read prints and reads back as the same in
 // both forms, and what can be translated is examined without a fault in every reference mode.
-// Built by preset fuzz; started by hand with a corpus: fuzz_scenario -max_total_time=600 tests/fuzz/corpus/scenario
+// Built by preset fuzz; started by hand with a corpus, docs/testing.md
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

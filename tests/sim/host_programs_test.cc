@@ -7,6 +7,7 @@
 
 #include "engine/program/text.h"
 #include "sim/scenario/examine.h"
+#include "sim/verify/check.h"
 #include "tests/sim/scenario_lines.h"
 
 namespace plumbline::test {
@@ -144,6 +145,22 @@ TEST(HostPrograms, N25AMessageToOneself) {
   // Nothing of a refused group is launched (N10): its peer waits for ever.
   EXPECT_EQ(value_of_lines("0: group on S: send C to 0 8; send C to 1 8\n1: recv C from 0 8 on S"),
             "DEADLOCK+ERROR(ncclInvalidUsage)");
+}
+
+// Found by fuzz_program: the proof knew no refused groups, and saw a deadlock where NCCL returns an error.
+TEST(HostPrograms, N25IsNotForTheProofToDecide) {
+  const auto provable = [](const char* lines) {
+    const Program program = program_of_lines(lines);
+    const LinkedProgram linked = link_program(program).value();
+    EXPECT_EQ(is_provable(linked), check_program(linked).has_value());
+    return is_provable(linked);
+  };
+  EXPECT_TRUE(provable("0: group on S: send C to 0 8; recv C from 0 8\n1: launch on S"));
+  EXPECT_TRUE(
+      provable("0: group on S: send C to 0 8; send C to 1 8; recv C from 0 8\n1: recv C from 0 8 on S"));
+  EXPECT_FALSE(
+      provable("0: group on S: send C to 0 8; recv C from 0 8\n0: send C to 0 8 on S\n1: launch on S"));
+  EXPECT_FALSE(provable("0: send C to 0 8 on S\n0: recv C from 0 8 on S\n1: launch on S"));
 }
 
 TEST(HostPrograms, N61OneRankAloneTakesNoTurn) {

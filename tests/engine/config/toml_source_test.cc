@@ -153,6 +153,15 @@ TEST(TomlSource, LettersBeyondAsciiBelongIntoStringsAndComments) {
   }
 }
 
+// Found by fuzz_config: toml++ reads a value that begins without quotes up to a blank, quotes in it included.
+TEST(TomlSource, AQuoteInsideABareValueBeginsNoString) {
+  EXPECT_EQ(refusal("[train]\ndata = 8z=[\"é\"]").find("cfg.toml:2:13: a character beyond ASCII"), 0u);
+  EXPECT_EQ(refusal("[train]\ndata = [8'é']").find("cfg.toml:2:11: a character beyond ASCII"), 0u);
+  for (const char* text :
+       {"[train]\ndata = \"8\" #\"é", "[time]\nforward = [\"1us\", # é\n \"2us\"]", "train = { data = 'é' }"})
+    EXPECT_EQ(values(text).size(), 1u) << text;
+}
+
 TEST(TomlSource, DeepNestingIsRefusedNotOverflown) {
   EXPECT_FALSE(read_toml("a = " + std::string(100000, '['), "cfg.toml"));
   EXPECT_FALSE(read_toml(std::string(100000, '['), "cfg.toml"));

@@ -56,6 +56,9 @@ TEST(ProgramText, ErrorsNameThePlace) {
       {"plumbline-program 1\ngrid pp=2\nstages 1\nplacement 0\nstream compute\nranks 0\n  sync-device",
        "rank 1 has no block"},
       {"plumbline-program 1\ngrid pp=99999999", "is beyond"},
+      // Found by fuzz_program: the checker asked the grid for it.
+      {"plumbline-program 1\nstages 1\nplacement 7\nstream compute\nranks 0\n  sync-device",
+       "stage 0 is placed at pipeline coordinate 7, pp is 1"},
   };
   for (const auto& c : cases) {
     const auto parsed = parse_program(c.text, "p");
