@@ -28,13 +28,6 @@ bool looks_like_actions(std::string_view text) {
   return i > digits && i < text.size() && text[i] >= 'A' && text[i] <= 'Z';
 }
 
-InputKind kind_of(const std::string& name, std::string_view text) {
-  if (looks_like_program(text)) return InputKind::kProgram;
-  if (scenario_form(name, text) != ScenarioForm::kNone) return InputKind::kScenario;
-  const bool csv = name.size() > 4 && name.compare(name.size() - 4, 4, ".csv") == 0;
-  return csv || looks_like_actions(text) ? InputKind::kCsv : InputKind::kConfig;
-}
-
 Result<ValidConfig> validated(LoadedConfig loaded, Purpose purpose) {
   Validation checked = validate_all(loaded.config, loaded.origins, purpose);
   for (const std::string& text : checked.warnings) warn(text);
@@ -118,13 +111,9 @@ Status read_csv(const std::string& text, std::vector<std::string> rest, const In
                 Purpose purpose, Input& input) {
   const Result<Schedule> schedule = parse_schedule_csv(text, input.name, {options.fragment});
   if (!schedule) return tl::unexpected(schedule.error());
-  rest.insert(rest.end(), {"--schedule", "csv", "--schedule-csv", input.name});
-  Result<LoadedConfig> loaded = load_arguments(rest);
-  if (!loaded) return tl::unexpected(loaded.error());
-  shape_from(*schedule, *loaded);
-  Result<ValidConfig> valid = validated(std::move(*loaded), purpose);
-  if (!valid) return tl::unexpected(valid.error());
-  input.config = std::move(valid->config);
+  Result<RunConfig> config = config_for_rows(*schedule, input.name, std::move(rest), purpose);
+  if (!config) return tl::unexpected(config.error());
+  input.config = std::move(*config);
   return lower_into(*schedule, options, true, input);
 }
 
@@ -174,8 +163,8 @@ Status read_scenarios(const std::string& text, const std::vector<std::string>& r
 }
 
 Status read_config(const std::vector<std::string>& arguments, const InputOptions& options, Purpose purpose,
-                   Input& input) {
-  Result<ValidConfig> valid = load_arguments(arguments, purpose);
+                   const std::optional<std::string>& text, Input& input) {
+  Result<ValidConfig> valid = load_arguments(arguments, purpose, text);
   if (!valid) return tl::unexpected(valid.error());
   input.config = std::move(valid->config);
   const Result<Schedule> schedule = schedule_of(input.config, options.fragment);
@@ -200,6 +189,24 @@ std::shared_ptr<InputOptions> add_input_options(CLI::App& app) {
   return options;
 }
 
+InputKind kind_of(const std::string& name, std::string_view text) {
+  if (looks_like_program(text)) return InputKind::kProgram;
+  if (scenario_form(name, text) != ScenarioForm::kNone) return InputKind::kScenario;
+  const bool csv = name.size() > 4 && name.compare(name.size() - 4, 4, ".csv") == 0;
+  return csv || looks_like_actions(text) ? InputKind::kCsv : InputKind::kConfig;
+}
+
+Result<RunConfig> config_for_rows(const Schedule& schedule, const std::string& name,
+                                  std::vector<std::string> flags, Purpose purpose) {
+  flags.insert(flags.end(), {"--schedule", "csv", "--schedule-csv", name});
+  Result<LoadedConfig> loaded = load_arguments(flags);
+  if (!loaded) return tl::unexpected(loaded.error());
+  shape_from(schedule, *loaded);
+  Result<ValidConfig> valid = validated(std::move(*loaded), purpose);
+  if (!valid) return tl::unexpected(valid.error());
+  return std::move(valid->config);
+}
+
 Result<std::string> read_input(const std::string& name) {
   if (name != "-") return read_file(name);
   std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
@@ -207,13 +214,12 @@ Result<std::string> read_input(const std::string& name) {
   return text;
 }
 
-Result<Input> load_input(const ConfigArguments& arguments, const InputOptions& options, Purpose purpose) {
-  const std::vector<std::string> all = arguments.arguments();
+Result<Input> load_input(const std::vector<std::string>& all, const InputOptions& options, Purpose purpose) {
   const Result<ParsedFlags> flags = parse_flags(all);
   if (!flags) return tl::unexpected(flags.error());
   Input input;
   if (flags->words.size() != 1) {
-    PL_TRY(read_config(all, options, purpose, input));
+    PL_TRY(read_config(all, options, purpose, std::nullopt, input));
     return input;
   }
   input.name = flags->words.front();
@@ -233,13 +239,7 @@ Result<Input> load_input(const ConfigArguments& arguments, const InputOptions& o
       PL_TRY(read_scenarios(*text, rest, options, purpose, input));
       break;
     case InputKind::kConfig:
-      if (input.name == "-") {
-        return fail(
-            ErrorCode::kUnsupported,
-            "standard input is neither a schedule CSV, a Program nor a scenario; give a configuration as a "
-            "file");
-      }
-      PL_TRY(read_config(all, options, purpose, input));
+      PL_TRY(read_config(all, options, purpose, *text, input));
   }
   return input;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/common/options_binding.h"
@@ -40,8 +41,21 @@ struct Input {
 // --fragment, --pipeline-only and --id.
 std::shared_ptr<InputOptions> add_input_options(CLI::App& app);
 
-// Only a check takes more than one scenario.
-Result<Input> load_input(const ConfigArguments& arguments, const InputOptions& options, Purpose purpose);
+// Only a check takes more than one scenario. `arguments` are flags and at most one file.
+Result<Input> load_input(const std::vector<std::string>& arguments, const InputOptions& options,
+                         Purpose purpose);
+inline Result<Input> load_input(const ConfigArguments& arguments, const InputOptions& options,
+                                Purpose purpose) {
+  return load_input(arguments.arguments(), options, purpose);
+}
+
+// What a text is, told by its content and, for a CSV or a scenario, its file's name.
+InputKind kind_of(const std::string& name, std::string_view text);
+
+// The valid configuration that goes with rows from a file: flags, and the shape of the rows where no flag says
+// otherwise.
+Result<RunConfig> config_for_rows(const Schedule& schedule, const std::string& name,
+                                  std::vector<std::string> flags, Purpose purpose);
 
 // The text of a file, or of standard input for "-".
 Result<std::string> read_input(const std::string& name);

@@ -28,6 +28,13 @@ std::string paint_kind(std::string_view text, WorkKind kind, int chunk, int chun
               colour);
 }
 
+std::string paint_colour(std::string_view text, Colour fill, TerminalColour colour) {
+  if (colour == TerminalColour::kAnsi16) return wrap(text, "30;103", colour);
+  const Colour ink = ink_on(fill);
+  return wrap(text, fmt::format("38;2;{};{};{};48;2;{};{};{}", ink.r, ink.g, ink.b, fill.r, fill.g, fill.b),
+              colour);
+}
+
 std::string paint_dim(std::string_view text, TerminalColour colour) { return wrap(text, "2", colour); }
 std::string paint_bold(std::string_view text, TerminalColour colour) { return wrap(text, "1", colour); }
 std::string paint_good(std::string_view text, TerminalColour colour) { return wrap(text, "1;32", colour); }

@@ -25,19 +25,21 @@ std::string flags_of_every_day() {
 
 }  // namespace
 
-Result<LoadedConfig> load_arguments(const std::vector<std::string>& arguments) {
-  Result<LoadedConfig> loaded = load_config({arguments, process_environment()});
+Result<LoadedConfig> load_arguments(const std::vector<std::string>& arguments,
+                                    const std::optional<std::string>& text) {
+  Result<LoadedConfig> loaded = load_config({arguments, process_environment(), text});
   if (loaded) {
-    for (const std::string& text : loaded->warnings) warn(text);
+    for (const std::string& line : loaded->warnings) warn(line);
   }
   return loaded;
 }
 
-Result<ValidConfig> load_arguments(const std::vector<std::string>& arguments, Purpose purpose) {
-  Result<LoadedConfig> loaded = load_arguments(arguments);
+Result<ValidConfig> load_arguments(const std::vector<std::string>& arguments, Purpose purpose,
+                                   const std::optional<std::string>& text) {
+  Result<LoadedConfig> loaded = load_arguments(arguments, text);
   if (!loaded) return tl::unexpected(loaded.error());
   Validation checked = validate_all(loaded->config, loaded->origins, purpose);
-  for (const std::string& text : checked.warnings) warn(text);
+  for (const std::string& line : checked.warnings) warn(line);
   if (checked.ok()) return ValidConfig{std::move(checked.config), *std::move(loaded)};
   // The caller reports one error; it shall be the last line, so the others come before it.
   for (std::size_t i = 1; i < checked.errors.size(); ++i) report(checked.errors[i]);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,7 +43,10 @@ class ConfigArguments {
 std::shared_ptr<ConfigArguments> add_config_arguments(CLI::App& app);
 
 // The same from arguments that a command collected in another way.
-Result<LoadedConfig> load_arguments(const std::vector<std::string>& arguments);
-Result<ValidConfig> load_arguments(const std::vector<std::string>& arguments, Purpose purpose);
+// `text` is that of the file, where it has been read already (standard input).
+Result<LoadedConfig> load_arguments(const std::vector<std::string>& arguments,
+                                    const std::optional<std::string>& text = std::nullopt);
+Result<ValidConfig> load_arguments(const std::vector<std::string>& arguments, Purpose purpose,
+                                   const std::optional<std::string>& text = std::nullopt);
 
 }  // namespace plumbline::cli

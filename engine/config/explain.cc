@@ -118,14 +118,20 @@ std::vector<ExplainRow> explain(const LoadedConfig& loaded) {
 }
 
 std::string config_toml(const RunConfig& config) {
+  std::vector<const Option*> all;
+  for (const Option& option : options()) all.push_back(&option);
+  return config_toml(config, all);
+}
+
+std::string config_toml(const RunConfig& config, const std::vector<const Option*>& only) {
   std::string out;
   std::string section;
-  for (const Option& option : options()) {
-    if (option.section != section) {
-      section = option.section;
+  for (const Option* option : only) {
+    if (option->section != section) {
+      section = option->section;
       out += fmt::format("{}[{}]\n", out.empty() ? "" : "\n", section);
     }
-    out += fmt::format("{} = {}\n", option.key, toml_value(option, option.get(config)));
+    out += fmt::format("{} = {}\n", option->key, toml_value(*option, option->get(config)));
   }
   return out;
 }

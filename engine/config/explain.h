@@ -23,6 +23,8 @@ std::vector<ExplainRow> explain(const LoadedConfig& loaded);
 
 // Every option, section by section. Reading it back gives a configuration with the same texts.
 std::string config_toml(const RunConfig& config);
+// The same of these options alone, in table order.
+std::string config_toml(const RunConfig& config, const std::vector<const Option*>& only);
 
 // One document: {"plumbline":1,"config":{section:{key:value}},"origins":{"section.key":origin}}. Numbers and
 // switches keep their type; everything else is a string; origins list what is not a default.

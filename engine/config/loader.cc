@@ -119,7 +119,8 @@ Result<LoadedConfig> load_config(const LoadRequest& request) {
   LoadedConfig loaded;
   loaded.file = flags->file;
   if (!loaded.file.empty()) {
-    const Result<std::string> text = read_file(loaded.file);
+    const Result<std::string> text =
+        request.text ? Result<std::string>(*request.text) : read_file(loaded.file);
     if (!text) return tl::unexpected(text.error());
     const Result<Assignments> from_file = read_toml(*text, loaded.file);
     if (!from_file) return tl::unexpected(from_file.error());

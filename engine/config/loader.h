@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ using Environment = std::map<std::string, std::string>;
 struct LoadRequest {
   std::vector<std::string>
       arguments;  // flags and at most one word: FILE.toml, or FILE.csv as --schedule csv --schedule-csv FILE
-  Environment environment;  // all variables may be given; only PLUMBLINE_* are read
+  Environment environment;          // all variables may be given; only PLUMBLINE_* are read
+  std::optional<std::string> text;  // of the file, where it has been read already (standard input)
 };
 
 struct LoadedConfig {

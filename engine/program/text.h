@@ -12,6 +12,8 @@
 namespace plumbline {
 
 std::string print_program(const Program& program);
+// One item as a line of its block, without indentation: "op send.activation.1 mb=0 stream=pp after-compute".
+std::string print_item(const Program& program, Item item);
 // `name` is the file's name for messages.
 Result<Program> parse_program(std::string_view text, const std::string& name);
 // True when the text begins like a Program; used to tell a Program from a CSV.

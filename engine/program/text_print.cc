@@ -22,6 +22,11 @@ class Printer {
  public:
   explicit Printer(const Program& program) : program_(program) {}
 
+  std::string one(Item only) {
+    item(only);
+    return out_.substr(2, out_.size() - 3);
+  }
+
   std::string run() {
     frame();
     tables();
@@ -168,6 +173,7 @@ class Printer {
 }  // namespace
 
 std::string print_program(const Program& program) { return Printer(program).run(); }
+std::string print_item(const Program& program, Item item) { return Printer(program).one(item); }
 
 bool looks_like_program(std::string_view text) { return text.substr(0, 18) == "plumbline-program "; }
 

@@ -11,7 +11,7 @@
 // Bubble   (P-1)(F+B) of makespan for M >= P, F and B of one chunk.
 // Memory   M V live chunk activations on every rank.
 // Source   Lamy-Poirier, Breadth-First Pipeline Parallelism, MLSys 2023.
-#include "engine/schedule/generator_support.h"
+#include "engine/schedule/looped_rows.h"
 
 namespace plumbline {
 namespace {
@@ -19,21 +19,7 @@ namespace {
 constexpr const char* kName = "breadth-first";
 
 Result<Schedule> make(const GeneratorArgs& args) {
-  PL_TRY(check_args(args, kName, Chunks::kMany));
-  Schedule schedule = begin_schedule(args, kName);
-  std::vector<Action> row;
-  for (int rank = 0; rank < args.ranks; ++rank) {
-    row.clear();
-    for (int stage = rank; stage < schedule.stages; stage += args.ranks) {
-      for (int m = 0; m < args.microbatches; ++m) row.push_back(forward(stage, m));
-    }
-    for (int stage = schedule.stages - args.ranks + rank; stage >= 0 && !args.forward_only;
-         stage -= args.ranks) {
-      for (int m = 0; m < args.microbatches; ++m) row.push_back(backward(stage, m));
-    }
-    schedule.add_row(row);
-  }
-  return schedule;
+  return looped_schedule(args, kName, BackwardOrder::kFirstInFirstOut);
 }
 
 }  // namespace

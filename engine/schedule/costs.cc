@@ -24,6 +24,16 @@ Status check_list(const std::vector<std::int64_t>& list, bool may_be_empty, int 
 
 }  // namespace
 
+Nanoseconds recompute_cost(const StageCosts& costs, int stage) {
+  return costs.recompute.empty() ? 0 : entry_of(costs.recompute, stage);
+}
+
+Nanoseconds hop_cost(const StageCosts& costs, int from, int to) {
+  if (costs.hops.empty()) return costs.hop;
+  const auto found = costs.hops.find({from, to});
+  return found == costs.hops.end() ? costs.hop : found->second;
+}
+
 Nanoseconds backward_cost(const StageCosts& costs, int stage) {
   if (!costs.backward.empty()) return entry_of(costs.backward, stage);
   return entry_of(costs.input_grad, stage) + entry_of(costs.weight_grad, stage);
@@ -40,6 +50,9 @@ Status check_costs(const StageCosts& costs, int stages, std::string_view who) {
   PL_TRY(check_list(costs.weight_grad, false, stages, who, "the weight-gradient time", "stages"));
   PL_TRY(check_list(costs.backward, true, stages, who, "the backward time", "stages"));
   PL_TRY(check_list(costs.pair, true, stages, who, "the time of an overlapped pair", "stages"));
+  PL_TRY(check_list(costs.recompute, true, stages, who, "the recomputation time", "stages"));
+  for (const auto& [ends, hop] : costs.hops)
+    PL_TRY(check_list({hop}, false, 1, who, "the latency of a link", "link"));
   return check_list({costs.hop}, false, 1, who, "the latency between ranks", "link");
 }
 

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -20,6 +22,9 @@ struct StageCosts {
   std::vector<Nanoseconds>
       pair;             // a forward overlapped with a backward, by the forward's stage; empty: F + B
   Nanoseconds hop = 0;  // from one rank to another, pure latency
+  std::map<std::pair<int, int>, Nanoseconds> hops;  // (from, to) -> another one
+  // Forward done again ahead of B or I, alone or in a pair; empty: nothing.
+  std::vector<Nanoseconds> recompute;
 
   bool operator==(const StageCosts&) const = default;
 };
@@ -41,6 +46,10 @@ Value entry_of(const std::vector<Value>& list, int at) {
   return list.size() == 1 ? list.front() : list[static_cast<std::size_t>(at)];
 }
 
+Nanoseconds recompute_cost(const StageCosts& costs, int stage);
+// From one rank to another.
+Nanoseconds hop_cost(const StageCosts& costs, int from, int to);
+// B without what is recomputed.
 Nanoseconds backward_cost(const StageCosts& costs, int stage);
 // A forward of one stage overlapped with a backward (or I, or W) that alone takes `other`.
 Nanoseconds pair_cost(const StageCosts& costs, int forward_stage, Nanoseconds other);

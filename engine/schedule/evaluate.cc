@@ -1,6 +1,6 @@
 // Ranks run until they need something that has not ended, and are put back in line by the rank that ends it: of all
-// actions only F(s+1,m) waits for F(s,m), and only the backward of (s-1,m) for that of (s,m), so that the rank to wake
-// follows from the placement.
+// actions only F(s+1,m) waits for F(s,m), and only the backward of (s-1,m) for that of (s,m), so that the rank to
+// wake follows from the placement.
 #include "engine/schedule/evaluate.h"
 
 #include <algorithm>
@@ -31,12 +31,14 @@ class Evaluator {
     out_.first_start.assign(at(schedule.ranks), kNever);
     out_.last_end.assign(at(schedule.ranks), 0);
     for (int stage = 0; stage < schedule.stages; ++stage) {
-      cost_.push_back({entry_of(costs.forward, stage), backward_cost(costs, stage),
-                       entry_of(costs.input_grad, stage), entry_of(costs.weight_grad, stage)});
+      const Nanoseconds again = recompute_cost(costs, stage);
+      cost_.push_back({entry_of(costs.forward, stage), backward_cost(costs, stage) + again,
+                       entry_of(costs.input_grad, stage) + again, entry_of(costs.weight_grad, stage)});
     }
     if (times_ == nullptr) return;
     times_->start.assign(schedule.actions.size(), 0);
     times_->end.assign(schedule.actions.size(), 0);
+    times_->recomputed.assign(schedule.actions.size(), 0);
   }
 
   Result<Evaluation> run() {
@@ -69,6 +71,11 @@ class Evaluator {
     return cost_[action.stage][static_cast<std::size_t>(action.kind)];
   }
 
+  Nanoseconds recomputed(const Action& action) const {
+    const bool begins = action.kind == ActionKind::kBackward || action.kind == ActionKind::kInputGrad;
+    return begins ? recompute_cost(costs_, action.stage) : 0;
+  }
+
   // When a computation's inputs are at its rank; kNever if one of them has not ended.
   Nanoseconds ready_at(const Action& action, int rank) {
     const Dependencies needs =
@@ -79,7 +86,8 @@ class Evaluator {
       const Ends& done = ends(on.stage, on.microbatch);
       const Nanoseconds end = on.kind == ActionKind::kForward ? done.forward : done.gradient;
       if (end == kNever) return kNever;
-      ready = std::max(ready, schedule_.rank_of(on.stage, on.microbatch) == rank ? end : end + costs_.hop);
+      const int from = schedule_.rank_of(on.stage, on.microbatch);
+      ready = std::max(ready, from == rank ? end : end + hop_cost(costs_, from, rank));
     }
     return ready;
   }
@@ -100,8 +108,11 @@ class Evaluator {
         const Action& second = schedule_.actions[next + 1];
         const Nanoseconds also = ready_at(second, rank);
         start = also == kNever ? kNever : std::max(start, also);
-        cost = first.kind == ActionKind::kForward ? pair_cost(costs_, first.stage, cost_of(second))
-                                                  : pair_cost(costs_, second.stage, cost);
+        const bool forward_first = first.kind == ActionKind::kForward;
+        cost = forward_first ? pair_cost(costs_, first.stage, cost_of(second))
+                             : pair_cost(costs_, second.stage, cost);
+        // A pair's own time says nothing of what is recomputed.
+        if (!costs_.pair.empty()) cost += recomputed(forward_first ? second : first);
       }
       if (start == kNever) {
         waiting_[at(rank)] = true;
@@ -122,6 +133,7 @@ class Evaluator {
       if (times_ != nullptr) {
         times_->start[i] = start;
         times_->end[i] = clock_[r];
+        times_->recomputed[i] = start + recomputed(schedule_.actions[i]);
       }
       finish(schedule_.actions[i], clock_[r]);
     }
@@ -204,6 +216,32 @@ double idle_share(Nanoseconds work, Nanoseconds time) {
 
 double Evaluation::bubble() const { return idle_share(work, makespan); }
 double Evaluation::stage_bubble() const { return idle_share(work, stage_time); }
+
+std::vector<std::int64_t> peak_held(const Schedule& schedule, const ActivationModel& model) {
+  std::vector<std::int64_t> peaks;
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    std::int64_t held = 0, most = 0;
+    const std::span<const Action> row = schedule.row(rank);
+    for (std::size_t i = 0; i < row.size() && !schedule.forward_only; ++i) {
+      const bool pair = row[i].paired != 0 && i + 1 < row.size();
+      std::int64_t change = 0;
+      for (std::size_t j = i; j <= i + (pair ? 1 : 0); ++j) {
+        if (!is_compute(row[j].kind) || row[j].stage >= schedule.stages) continue;
+        const std::int64_t all = entry_of(model.held, row[j].stage);
+        const std::int64_t early = entry_of(model.freed_early, row[j].stage);
+        if (row[j].kind == ActionKind::kForward) held += all;
+        if (row[j].kind == ActionKind::kBackward) change -= all;
+        if (row[j].kind == ActionKind::kInputGrad) change -= early;
+        if (row[j].kind == ActionKind::kWeightGrad) change -= all - early;
+      }
+      most = std::max(most, held);
+      held += change;
+      if (pair) ++i;
+    }
+    peaks.push_back(most);
+  }
+  return peaks;
+}
 
 Result<Evaluation> evaluate(const Schedule& schedule, const StageCosts& costs, ActionTimes* times) {
   PL_TRY(check_costs(costs, schedule.stages, "schedule " + schedule.name));

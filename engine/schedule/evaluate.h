@@ -1,7 +1,7 @@
-// How long a schedule takes and what it holds, by the plainest model there is: an action starts as soon as its rank is
-// free and its inputs are there. Crossing ranks adds a latency; links have no bandwidth, sends no rendezvous, memory no
-// limit. Zero Bubble's and Megatron's papers argue in this model, so published rates can be compared; what the
-// simulator adds to it is the subject of `plumbline sim`.
+// How long a schedule takes and what it holds, by the plainest model there is: an action starts as soon as its rank
+// is free and its inputs are there. Crossing ranks adds a latency; links have no bandwidth, sends no rendezvous,
+// memory no limit. Zero Bubble's and Megatron's papers argue in this model, so published rates can be compared;
+// what the simulator adds to it is the subject of `plumbline sim`.
 //
 // Linear in the number of actions. Communication, UNSHARD, RESHARD and REDUCE_GRAD are passed over.
 #pragma once
@@ -41,11 +41,18 @@ struct Evaluation {
 struct ActionTimes {
   std::vector<Nanoseconds> start;
   std::vector<Nanoseconds> end;
+  std::vector<Nanoseconds>
+      recomputed;  // where the recomputation that a backward begins with ends: its start if there is none
 };
 
-// `times`, if given, is overwritten. Errors: costs that do not fit the number of stages (kConfig); an order that cannot
-// run (kConfig), with the first action of a rank that waits for ever. A schedule without validate_schedule's findings
-// always runs.
+// `times`, if given, is overwritten. Errors: costs that do not fit the number of stages (kConfig); an order that
+// cannot run (kConfig), with the first action of a rank that waits for ever. A schedule without validate_schedule's
+// findings always runs.
 Result<Evaluation> evaluate(const Schedule& schedule, const StageCosts& costs, ActionTimes* times = nullptr);
+
+// Most that each rank holds at once of `model`, whatever its unit: F takes `held` of its stage, I gives back
+// `freed_early`, W the rest, B all. In an overlapped pair the forward counts before the backward frees. Forward-only
+// schedules hold nothing.
+std::vector<std::int64_t> peak_held(const Schedule& schedule, const ActivationModel& model);
 
 }  // namespace plumbline

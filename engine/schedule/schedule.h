@@ -78,6 +78,9 @@ Dependencies dependencies(const Action& action, int stages, bool forward_only, i
 //   missing    computations nobody does; a run of microbatches is one finding, at position 0 of the rank
 //   order      a computation before what it needs on the same rank
 //   cycle      ranks that wait for each other
+//   sharding   where rows list UNSHARD or RESHARD: a computation with parameters that are not gathered, gathered twice,
+//              dropped without being gathered, or left gathered
+//   channel    messages of one direction between two ranks are received in another order than sent (comm_check.h)
 struct ScheduleFinding {
   std::string rule;  // one of the names above
   std::string why;   // one sentence naming actions and ranks
@@ -85,12 +88,16 @@ struct ScheduleFinding {
   int position = 0;  // index into the row
 };
 
-// Structure: every (stage, microbatch) has exactly one F and, unless forward only, one B or one I and one W;
-// each on the stage's rank, each stage on one rank, in an order that the dependencies allow over all ranks
-// together. With `fragment`, computations that are not listed count as done, so only duplicates, ranges,
-// placement and order are checked. Communication actions are checked for range and rank only; matching is the
-// business of the Program's checks. Linear in the number of actions. Findings come rule by rule, in the order
-// of the list above.
+// Structure: every (stage, microbatch) has exactly one F and, unless forward only, one B or one I and one W; each
+// on the stage's rank, each stage on one rank, in an order that the dependencies allow over all ranks together.
+// With `fragment`, computations that are not listed count as done, so only duplicates, ranges, placement and order
+// are checked.
+//
+// What rows list beside computations is held to the same rules, where they list any of it: each tensor between two
+// ranks has one send behind what makes it and one receive ahead of what reads it; each stage one REDUCE_GRAD behind
+// its last gradient. Whether the calls can wait for each other in a cycle is the business of the Program's checks.
+// Linear in the number of computations, times a logarithm in that of transfers. Findings come rule by rule, in the
+// order of the list above, those of what stands beside computations last.
 std::vector<ScheduleFinding> validate_schedule(const Schedule& schedule, bool fragment = false);
 
 }  // namespace plumbline

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/assert.h"
+#include "engine/schedule/comm_check.h"
 #include "engine/schedule/order_check.h"
 #include "engine/schedule/schedule.h"
 #include "engine/schedule/step_index.h"
@@ -48,6 +49,11 @@ class Validator {
     if (!fragment_) check_missing();
     take(&order, "order");
     take(&order, "cycle");
+    detail::check_transfers(schedule_, index_, fragment_, &findings_);
+    detail::check_reductions(schedule_, fragment_, &findings_);
+    detail::check_sharding(schedule_, fragment_, &findings_);
+    std::vector<ScheduleFinding> channels = check_channels(schedule_, ChannelScope::kDirection);
+    take(&channels, "channel");
     return std::move(findings_);
   }
 

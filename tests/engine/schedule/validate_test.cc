@@ -102,11 +102,12 @@ TEST(Validate, PairWaitsForBothHalves) {
       "1:1F1 waits for 0:0F1\n");
 }
 
-TEST(Validate, CommunicationForRangeAndRankOnly) {
+TEST(Validate, CommunicationForRangeAndRankFirst) {
   EXPECT_EQ(findings("0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,0RESHARD\n"
                      "1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD,1RESHARD\n"),
             "");
-  EXPECT_EQ(findings("0F0,0RECV_F0,0B0,0SEND_B0\n1F0,1SEND_F0,1RECV_B0,1B0,0UNSHARD\n"),
+  const std::string all = findings("0F0,0RECV_F0,0B0,0SEND_B0\n1F0,1SEND_F0,1RECV_B0,1B0,0UNSHARD\n");
+  EXPECT_EQ(all.substr(0, all.find("order: ")),
             "range: 0RECV_F0 on rank 0 has no partner: stage 0 is the first stage\n"
             "range: 0SEND_B0 on rank 0 has no partner: stage 0 is the first stage\n"
             "range: 1SEND_F0 on rank 1 has no partner: stage 1 is the last stage\n"

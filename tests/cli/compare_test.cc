@@ -1,0 +1,157 @@
+// compare and estimate as a user starts them.
+#include <filesystem>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "engine/base/text.h"
+#include "tests/cli/run_program.h"
+
+namespace plumbline {
+namespace {
+
+nlohmann::json parsed(const Outcome& outcome) {
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const nlohmann::json document = nlohmann::json::parse(outcome.out, nullptr, false);
+  EXPECT_FALSE(document.is_discarded()) << outcome.out;
+  return document;
+}
+
+TEST(Compare, PublishedMakespansAtUnitCosts) {
+  // p = 4, m = 8, F = I = W = 1: 1F1B 33, ZB-H1 27, ZB-2p stage time 24 (Zero Bubble, arXiv 2401.10241).
+  const nlohmann::json one = parsed(run_plumbline(
+      "compare --json 1f1b zb-h1 zb-auto --pp 4 -m 8 --forward-time 1ms --input-grad-time 1ms "
+      "--weight-grad-time 1ms "
+      "--backward-time 2ms --link-latency 0 --link-bandwidth 1000000GB/s --activation-bytes 1"))["schedules"];
+  ASSERT_EQ(one.size(), 3U);
+  const auto units = [](const nlohmann::json& time) { return time.get<double>() / 1e6; };
+  EXPECT_NEAR(units(one[0]["makespan_ns"]), 33, 1e-4);  // a hop is a nanosecond at least
+  EXPECT_NEAR(units(one[1]["makespan_ns"]), 27, 1e-4);
+  EXPECT_NEAR(units(one[2]["stage_time_ns"]), 24, 1e-4);
+  EXPECT_EQ(one[0]["held"], (nlohmann::json{4, 3, 2, 1}));
+}
+
+TEST(Compare, FitsEightyColumnsAndOneAxis) {
+  const Outcome outcome = run_plumbline("compare 1f1b interleaved zb-v dualpipe --pp 4 -m 8");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  for (std::size_t begin = 0; begin < outcome.out.size();) {
+    const std::size_t end = outcome.out.find('\n', begin);
+    EXPECT_LE(end - begin, 80U) << outcome.out.substr(begin, end - begin);
+    begin = end + 1;
+  }
+  EXPECT_NE(outcome.out.find("one character ="), std::string::npos);
+  EXPECT_NE(outcome.out.find("#"), std::string::npos) << "pairs";
+}
+
+TEST(Compare, RecomputationCostsTimeAndSavesMemory) {
+  const nlohmann::json none = parsed(run_plumbline("compare --json 1f1b --pp 4 -m 8"))["schedules"][0];
+  const nlohmann::json full =
+      parsed(run_plumbline("compare --json 1f1b --pp 4 -m 8 --recompute-granularity full"))["schedules"][0];
+  EXPECT_GT(full["makespan_ns"].get<double>(), none["makespan_ns"].get<double>());
+  EXPECT_LT(full["held_bytes"][0].get<double>(), none["held_bytes"][0].get<double>() / 4);
+  const Outcome text = run_plumbline("compare 1f1b --pp 4 -m 8 --recompute-granularity full");
+  EXPECT_NE(text.out.find('r', text.out.find("rank 0")), std::string::npos);
+}
+
+TEST(Compare, PairsMayOverlap) {
+  const nlohmann::json sum =
+      parsed(run_plumbline("compare --json dualpipe-v --pp 2 --vp 2 -m 8"))["schedules"][0];
+  const nlohmann::json pair =
+      parsed(run_plumbline("compare --json dualpipe-v --pp 2 --vp 2 -m 8 --pair-time 2ms"))["schedules"][0];
+  EXPECT_LT(pair["makespan_ns"].get<double>(), sum["makespan_ns"].get<double>());
+}
+
+TEST(Compare, WritesPictureAndPage) {
+  const std::string folder = testing::TempDir() + "plumbline_compare";
+  std::filesystem::create_directories(folder);
+  const Outcome outcome =
+      run_plumbline("compare 1f1b zb-h1 --pp 2 -m 4 --svg " + folder + "/c.svg -o " + folder + "/c.html");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::string svg = read_file(folder + "/c.svg").value();
+  EXPECT_EQ(svg.find("<svg"), 0U);
+  EXPECT_NE(svg.find("zb-h1"), std::string::npos);
+  EXPECT_NE(read_file(folder + "/c.html").value().find("default-src 'none'"), std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(Compare, WrongFlags) {
+  const auto refused = [](const std::string& arguments, const std::string& text) {
+    const Outcome outcome = run_plumbline("compare " + arguments);
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
+    EXPECT_NE(outcome.err.find(text), std::string::npos) << outcome.err;
+  };
+  refused("", "nothing to compare");
+  refused("1f1b --pp two", "--pp");
+  refused("1f1b --pp 2 --pair-time x", "--pair-time");
+  refused("zb-v --pp 2 --vp 3 -m 4", "zb-v: ");
+  refused("1f1b --pp 2 --recompute-granularity half", "selective, full");
+  refused("/no/such.csv", "/no/such.csv");
+}
+
+// The checker counts the same slots in the same order; parameters and optimizer states beside them are not its
+// business.
+TEST(Estimate, SlotsAreTheCheckersMemory) {
+  struct Case {
+    const char* flags;
+    std::size_t replicas;
+    bool distributed;
+  };
+  int compared = 0;
+  for (const Case& one :
+       {Case{"--pp 4 -m 8 --num-layers 8", 1, false},
+        Case{"--pp 4 --vp 2 --schedule interleaved -m 8 --num-layers 8 --fp16", 1, false},
+        Case{"--pp 4 -m 6 --num-layers 4 --dp 2 --bf16 --use-distributed-optimizer", 2, true},
+        Case{"--generator zb-h1 --pp 4 -m 8 --num-layers 8", 1, false}}) {
+    const nlohmann::json check = parsed(run_plumbline(std::string("check --json ") + one.flags));
+    const nlohmann::json estimate = parsed(run_plumbline(std::string("estimate --json ") + one.flags));
+    for (std::size_t rank = 0; rank < estimate["ranks"].size(); ++rank) {
+      const nlohmann::json& row = estimate["ranks"][rank];
+      std::int64_t slots = 0;
+      for (const char* kind : {"activations", "buffers", "gradients"}) slots += row[kind].get<std::int64_t>();
+      if (one.distributed) slots += row["weights"].get<std::int64_t>();
+      EXPECT_EQ(slots, check["memory"][rank * one.replicas]["peak"].get<std::int64_t>())
+          << one.flags << " rank " << rank;
+      ++compared;
+    }
+  }
+  EXPECT_EQ(compared, 16);
+}
+
+TEST(Estimate, LaunchScriptAgainstALimit) {
+  const std::string script = testing::TempDir() + "plumbline_estimate.sh";
+  ASSERT_TRUE(write_file(script,
+                         "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 "
+                         "--num-attention-heads 32 --seq-length 2048 --vocab-size 50257 --micro-batch-size 1 "
+                         "--global-batch-size 32 --bf16 --tensor-model-parallel-size 2 "
+                         "--pipeline-model-parallel-size 4 --sequence-parallel\n"));
+  const Outcome fits = run_plumbline("estimate " + script + " --memory-limit 80GiB");
+  EXPECT_EQ(fits.code, 0) << fits.out << fits.err;
+  EXPECT_NE(fits.out.find("peak: rank 0"), std::string::npos) << fits.out;
+  EXPECT_NE(fits.out.find("6.66 billion parameters"), std::string::npos) << fits.out;
+  const Outcome over = run_plumbline("estimate " + script + " --memory-limit 10GiB");
+  EXPECT_EQ(over.code, 5) << over.out << over.err;
+  EXPECT_NE(over.out.find("over the limit"), std::string::npos) << over.out;
+  const Outcome less = run_plumbline("estimate --json --recompute-granularity full " + script);
+  EXPECT_EQ(less.code, 0) << less.err;
+  std::filesystem::remove(script);
+}
+
+TEST(Estimate, WrongFlags) {
+  const auto refused = [](const std::string& arguments, const std::string& text) {
+    const Outcome outcome = run_plumbline("estimate " + arguments);
+    EXPECT_EQ(outcome.code, 2) << outcome.out;
+    EXPECT_NE(outcome.err.find(text), std::string::npos) << outcome.err;
+  };
+  refused("--pp 2 --memory-limit much", "--memory-limit");
+  refused("/no/such.sh", "/no/such.sh");
+  refused("-- --num-layers 4", "--hidden-size");
+  refused(
+      "-- --num-layers 4 --num-experts 2 --hidden-size 8 --num-attention-heads 2 --seq-length 4 --vocab-size "
+      "8",
+      "not estimated");
+  refused("run.sh --pp 2", "launch script");
+  refused("--pp 2 --recompute-granularity full --recompute-num-layers 0", "below 1");
+}
+
+}  // namespace
+}  // namespace plumbline
