@@ -222,7 +222,9 @@ class GradientSync {
     for (const Round& round : state.rounds) {
       if (round.bytes == whole) continue;
       add(t, round.item,
-          fmt::format("of {}, {} bytes of {} are reduced", gradients_text(t, slot), round.bytes, whole));
+          round.bytes < whole
+              ? fmt::format("of {}, {} bytes of {} are reduced", gradients_text(t, slot), round.bytes, whole)
+              : fmt::format("parts of {} are reduced more than once", gradients_text(t, slot)));
       return;
     }
     if (sum == due) return;

@@ -1,6 +1,7 @@
 // Faults of a step's gradients that every rank has alike, so that nothing hangs, leaks or carries a wrong label: each
 // is planted in a lowered Program and found; without it nothing is.
 #include <functional>
+#include <map>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -8,6 +9,7 @@
 #include "engine/program/link.h"
 #include "engine/program/lower.h"
 #include "sim/verify/check.h"
+#include "sim/verify/quotient.h"
 #include "tests/engine/program/optimizer_programs.h"
 
 namespace plumbline {
@@ -130,6 +132,49 @@ RunConfig distributed() {
   config.optimizer.distributed = true;
   config.optimizer.bucket_size = 10'000;
   return config;
+}
+
+// Replicas with the same items go on sharing them.
+Program with_shared(const Program& program, const Edit& edit) {
+  Program out = program;
+  out.items.clear();
+  std::map<std::uint32_t, std::pair<std::uint32_t, std::uint32_t>> known;
+  for (std::size_t t = 0; t < program.threads.size(); ++t) {
+    const auto [at, fresh] = known.try_emplace(program.threads[t].begin);
+    if (fresh) {
+      const auto given = program.thread_items(t);
+      Items items(given.begin(), given.end());
+      edit(program, program.threads[t].rank, items);
+      at->second.first = static_cast<std::uint32_t>(out.items.size());
+      out.items.insert(out.items.end(), items.begin(), items.end());
+      at->second.second = static_cast<std::uint32_t>(out.items.size());
+    }
+    out.threads[t].begin = at->second.first;
+    out.threads[t].end = at->second.second;
+  }
+  return out;
+}
+
+// The proof on one replica knows how many there are.
+TEST(GradientSync, OneReplicaStandsForAll) {
+  for (const bool shards : {false, true}) {
+    RunConfig config = replicated(4);
+    config.optimizer.distributed = shards;
+    const Program good = lowered(config);
+    const auto holds = check_quotient(good);
+    ASSERT_TRUE(holds) << holds.error().text();
+    EXPECT_TRUE(holds->holds());
+    const Is reduction = collective(shards ? EndpointKind::kReduceScatter : EndpointKind::kAllReduce,
+                                    SlotKind::kMainGrads, "dp");
+    for (const auto& [edit, words] : {std::pair{drop(reduction), "the sum over 1 of the 4 ranks"},
+                                      std::pair{repeat(reduction), "more than once"}}) {
+      const auto found = check_quotient(with_shared(good, edit));
+      ASSERT_TRUE(found) << found.error().text();
+      EXPECT_FALSE(found->holds());
+      ASSERT_FALSE(found->findings.empty());
+      EXPECT_NE(found->findings.front().why.find(words), std::string::npos) << found->findings.front().why;
+    }
+  }
 }
 
 TEST(GradientSync, NoAlarmInAnyWayOfTheOptimizer) {
