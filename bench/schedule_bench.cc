@@ -61,9 +61,12 @@ void generate(benchmark::State& state, const std::string& name, int ranks, int c
 }
 
 // From a configuration to the Program: generator, communication, tables, items.
-void to_program(benchmark::State& state, ScheduleKind kind, int ranks, int chunks, int microbatches) {
+// `generator` empty: the calls that Megatron makes of this kind of schedule; else that order with calls by rule.
+void to_program(benchmark::State& state, ScheduleKind kind, const std::string& generator, int ranks,
+                int chunks, int microbatches) {
   RunConfig config;
   config.schedule.kind = kind;
+  config.schedule.generator = generator;
   config.parallel.pp = ranks;
   config.schedule.chunks = chunks;
   config.schedule.microbatches = microbatches;
@@ -73,11 +76,14 @@ void to_program(benchmark::State& state, ScheduleKind kind, int ranks, int chunk
   const ModelSizes sizes = default_sizes(config);
   const Result<Program> program = program_of(config, sizes);
   if (!program) return state.SkipWithError(program.error().text().c_str());
-  const auto actions = static_cast<double>(program_size(*program).operations());
+  const ProgramSize size = program_size(*program);
+  const auto actions = static_cast<double>(size.operations());
   double time = 0;
   for (auto _ : state) time = best_seconds([&] { benchmark::DoNotOptimize(program_of(config, sizes)); });
   state.counters["operations"] = actions;
+  state.counters["program_ms"] = time * 1e3;
   state.counters["program_Mops/s"] = actions / time / 1e6;
+  state.counters["computations_M/s"] = static_cast<double>(size.computations) / time / 1e6;
 }
 
 BENCHMARK_CAPTURE(generate, interleaved_8x4x128, "interleaved", 8, 4, 128)
@@ -113,7 +119,23 @@ BENCHMARK_CAPTURE(generate, v_auto_16x128, "v-auto", 16, 2, 128)
 BENCHMARK_CAPTURE(generate, hanayo_16x4x128, "hanayo", 16, 4, 128)
     ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
-BENCHMARK_CAPTURE(to_program, interleaved_8x4x512, ScheduleKind::kInterleaved, 8, 4, 512)
+BENCHMARK_CAPTURE(to_program, interleaved_8x4x128, ScheduleKind::kInterleaved, "", 8, 4, 128)
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(to_program, interleaved_8x4x512, ScheduleKind::kInterleaved, "", 8, 4, 512)
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(to_program, interleaved_8x4x2048, ScheduleKind::kInterleaved, "", 8, 4, 2048)
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(to_program, torch_interleaved_8x4x512, ScheduleKind::kGenerator, "torch-interleaved", 8, 4,
+                  512)
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(to_program, zb_h1_64x1024, ScheduleKind::kGenerator, "zb-h1", 64, 1, 1024)
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(to_program, dualpipe_16x128, ScheduleKind::kGenerator, "dualpipe", 16, 1, 128)
     ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
 

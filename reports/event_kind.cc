@@ -39,6 +39,10 @@ std::string_view slot_words(SlotKind kind) {
       return "gradients";
     case SlotKind::kParameters:
       return "parameters";
+    case SlotKind::kParameterShard:
+      return "parameter shard";
+    case SlotKind::kShape:
+      return "shape";
     case SlotKind::kTiedGrad:
       return "tied gradient";
     case SlotKind::kFoundInf:
@@ -83,6 +87,10 @@ std::string_view kernel_words(KernelKind kind) {
       return "speculative step";
     case KernelKind::kValidateStep:
       return "validate the step";
+    case KernelKind::kUnshard:
+      return "begin to gather parameters";
+    case KernelKind::kReshard:
+      return "drop gathered parameters";
     case KernelKind::kOther:
       break;
   }

@@ -16,7 +16,8 @@ struct Names<ScheduleKind> {
 };
 template <>
 struct Names<P2pStyle> {
-  static constexpr std::array<std::string_view, 3> kWords{"batched", "separate", "flush"};
+  static constexpr std::array<std::string_view, 5> kWords{"batched", "separate", "flush", "overlap",
+                                                          "deferred"};
 };
 template <>
 struct Names<CommMap> {

@@ -37,11 +37,10 @@ struct Foreign {
   std::string_view flag;
   std::string_view advice;
 };
-constexpr std::array<Foreign, 30> kForeign{{
+constexpr std::array<Foreign, 29> kForeign{{
     {"--num-layers-per-virtual-pipeline-stage",
      "give the number of chunks instead: --num-virtual-stages-per-pipeline-rank = layers / (pp * this)"},
     {"--pipeline-model-parallel-layout", "stages are equal slices of the layers; remove the flag"},
-    {"--overlap-p2p-communication-warmup-flush", "choose the calls with --p2p batched or --p2p separate"},
     {"--warmup", "give --lr-warmup-fraction instead"},
     {"--ddp-num-buckets", "give --ddp-bucket-size, in elements, instead"},
     {"--overlap-param-gather-with-optimizer-step",

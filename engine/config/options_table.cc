@@ -79,7 +79,19 @@ Rows schedule_rows() {
       choice<P2pStyle>(
           "schedule", "p2p", PL_FIELD(schedule.p2p), {"--p2p"},
           "batched: one group of up to four operations a call; separate: single calls in even/odd order; "
-          "flush: separate, inputs fetched one step ahead (forward-only schedules of several chunks)"),
+          "overlap: separate, beside the computations of the interleaved schedule's steady state; flush: "
+          "overlap, "
+          "and inputs fetched one step ahead in warm-up and cool-down; deferred: receives just before what "
+          "reads them "
+          "(schedules by --generator)"),
+      row<SwitchText>(
+          "schedule", "combined", PL_FIELD(schedule.combined), {"--overlap-moe-expert-parallel-comm"},
+          "with p2p overlap or flush: a forward and a backward are one step, one more forward in the "
+          "warm-up"),
+      row<SwitchText>(
+          "schedule", "variable_lengths", PL_FIELD(schedule.variable_lengths), {"--variable-seq-lengths"},
+          "tensors between stages may differ in size: before every call of Megatron's schedules their "
+          "shapes are exchanged in a group of their own, for which the host waits"),
       choice<CommMap>(
           "schedule", "comm_map", PL_FIELD(schedule.comm_map), {"--comm-map"},
           "which communicator carries a message: one a pipeline, one a pair of ranks, one a direction, or "
@@ -214,6 +226,7 @@ std::vector<SwitchFlag> make_switch_flags() {
       // Megatron without overlap batches its calls (arguments.py sets batch_p2p_comm to the opposite of the
       // overlap).
       {"--no-overlap-p2p-communication", "schedule.p2p", "batched"},
+      {"--overlap-p2p-communication-warmup-flush", "schedule.p2p", "flush"},
   };
 }
 

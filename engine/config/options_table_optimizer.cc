@@ -107,6 +107,10 @@ Rows distributed_rows() {
       row<SwitchText>("optimizer", "pad_buckets", PL_FIELD(optimizer.pad_buckets),
                       {"--ddp-pad-buckets-for-high-nccl-busbw"},
                       "buckets are padded to a multiple of 2^16 elements; needs distributed"),
+      row<SwitchText>(
+          "optimizer", "shard_parameters", PL_FIELD(optimizer.shard_parameters), {"--shard-parameters"},
+          "a rank keeps its shards of the parameters and gathers a stage before it computes (UNSHARD, "
+          "RESHARD, REDUCE_GRAD); schedules by --generator; needs distributed"),
       row<SwitchText>("optimizer", "cpu_offload", PL_FIELD(optimizer.cpu_offload),
                       {"--optimizer-cpu-offload"},
                       "a part of the optimizer states is on the CPU; needs distributed"),

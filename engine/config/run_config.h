@@ -27,8 +27,10 @@ enum class P2pStyle : std::uint8_t {
   kBatched,   // Megatron's combined calls: one group of up to four operations (batch_p2p_comm)
   kSeparate,  // separate calls in even/odd order (overlap_p2p_comm off, batch_p2p_comm off)
   // Separate calls whose handles are kept: inputs are fetched one step ahead (overlap_p2p_comm_warmup_flush).
-  // Forward-only schedules of several chunks.
+  // The current interleaved schedule, training or forward only.
   kFlush,
+  kOverlap,  // the same in the steady state alone (overlap_p2p_comm)
+  kDeferred,  // a receive goes out just before the computation that reads it (torch's defer_pp_recv); generated orders
 };
 enum class CommMap : std::uint8_t {
   kOne,        // one communicator a pipeline
@@ -93,6 +95,10 @@ struct ScheduleConfig {
   int slices = 1;          // parts a sequence is cut into (generator seq-1f1b)
   int activation_cap = 0;  // stage activations a rank may hold (generators that search); 0: theirs
   P2pStyle p2p = P2pStyle::kBatched;
+  // With kOverlap and kFlush: a forward and a backward are one step, so that their experts' all-to-alls hide.
+  bool combined = false;
+  // Megatron's calls exchange the shapes of their tensors first (variable_seq_lengths).
+  bool variable_lengths = false;
   CommMap comm_map = CommMap::kMegatron;
   bool deallocate_outputs = true;
 };
@@ -169,6 +175,9 @@ struct OptimizerConfig {
   bool align_param_gather = true;
   std::int64_t bucket_size = 0;  // elements; 0: Megatron's default
   bool pad_buckets = false;      // --ddp-pad-buckets-for-high-nccl-busbw
+  // Ranks keep their shards of the parameters alone and gather a stage before it computes: generated schedules that
+  // Megatron has no calls for. CSV rows say it themselves (UNSHARD).
+  bool shard_parameters = false;
   bool cpu_offload = false;
   double offload_fraction = 1.0;
   // Precision-aware states (--use-precision-aware-optimizer).
@@ -282,6 +291,8 @@ struct RunConfig {
   RankGrid grid;  // made by the validator from `parallel`
 
   int stages() const { return parallel.pp * schedule.chunks; }
+  // What passes through the pipeline in a step of a replica: microbatches, or slices of them.
+  int passes() const { return schedule.microbatches * schedule.slices; }
 };
 
 }  // namespace plumbline

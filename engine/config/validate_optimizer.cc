@@ -103,6 +103,12 @@ void check_sharding(RuleBook& book) {
   }
   needs_distributed("optimizer.pad_buckets", o.pad_buckets);
   needs_distributed("optimizer.cpu_offload", o.cpu_offload);
+  needs_distributed("optimizer.shard_parameters", o.shard_parameters);
+  const ScheduleKind kind = book.config.schedule.kind;
+  if (o.shard_parameters && kind != ScheduleKind::kGenerator && kind != ScheduleKind::kCsv) {
+    book.refuse("optimizer.shard_parameters", "is for schedules that Megatron has no calls for",
+                "name the schedule by --generator, or leave it out");
+  }
   needs_distributed("optimizer.precision_aware", o.precision_aware);
   if (o.post_validation && o.cpu_offload) {
     book.refuse("optimizer.post_validation", "takes snapshots of states that cpu_offload keeps elsewhere",

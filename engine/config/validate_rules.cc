@@ -167,9 +167,19 @@ void check_schedule(RuleBook& book) {
       (of_2022 ? check_group_of_2022 : check_group_size)(book, microbatches, when);
     }
   }
-  if (s.p2p == P2pStyle::kFlush && (s.kind != ScheduleKind::kForwardOnly || s.chunks < 2)) {
-    book.refuse("schedule.p2p", "may be flush in forward-only schedules of several chunks alone",
-                "use --p2p separate, or --schedule forward-only --vp 2");
+  const bool keeps_handles = s.p2p == P2pStyle::kFlush || s.p2p == P2pStyle::kOverlap;
+  if (keeps_handles && (of_2022 || !is_interleaved(book.config))) {
+    book.refuse("schedule.p2p",
+                fmt::format("may be {} in the current interleaved schedule alone, training or forward only",
+                            name(s.p2p)),
+                "use --p2p separate, or --schedule interleaved --vp 2");
+  }
+  if (s.p2p == P2pStyle::kDeferred && s.kind != ScheduleKind::kGenerator) {
+    book.refuse("schedule.p2p", "may be deferred in schedules that Megatron has no calls for",
+                "name the schedule by --generator, or use --p2p separate");
+  }
+  if (s.combined && !keeps_handles) {
+    book.refuse("schedule.combined", "needs communication that runs beside computation", "add --p2p overlap");
   }
   const bool called = s.kind != ScheduleKind::kCsv &&
                       s.kind != ScheduleKind::kGenerator;  // a listed schedule has no combined calls

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "engine/base/assert.h"
+#include "engine/model/deferred.h"
 #include "engine/model/kernels.h"
 #include "engine/model/precision.h"
 #include "engine/model/tensors.h"
@@ -50,13 +51,13 @@ struct Linear : torch::autograd::Function<Linear> {
     if (tail == static_cast<std::int64_t>(Tail::kGelu)) {
       Tensor out = fp32(product.sizes());
       kernels::gelu(read(product), write(out), product.numel(), dtype);
-      context->save_for_backward({x, weight, to_type(product, type)});
+      context->save_for_backward({x, weight, bias ? *bias : Tensor(), to_type(product, type)});
       return to_type(out, type);
     }
     if (tail == static_cast<std::int64_t>(Tail::kAdd)) {
       kernels::add(write(product), read(to_float(*residual)), product.numel(), dtype);
     }
-    context->save_for_backward({x, weight});
+    context->save_for_backward({x, weight, bias ? *bias : Tensor()});
     return to_type(product, type);
   }
 
@@ -69,7 +70,7 @@ struct Linear : torch::autograd::Function<Linear> {
     Tensor gradient = to_float(gradients[0].contiguous());
     if (tail == static_cast<std::int64_t>(Tail::kGelu)) {
       Tensor inner = fp32(gradient.sizes());
-      kernels::gelu_grad(read(to_float(saved[2])), read(gradient), write(inner), inner.numel(), dtype);
+      kernels::gelu_grad(read(to_float(saved[3])), read(gradient), write(inner), inner.numel(), dtype);
       gradient = inner;
     }
     const Tensor flat = matrix(gradient);
@@ -80,13 +81,19 @@ struct Linear : torch::autograd::Function<Linear> {
       at::mm_out(dx_flat, flat, to_float(saved[1]));
       out[0] = to_type(dx, type);
     }
-    Tensor dw = fp32(saved[1].sizes());
-    at::mm_out(dw, flat.t(), matrix(to_float(saved[0])));
-    out[1] = to_type(dw, type);
+    out[1] = weight_gradient(saved[1], [flat, x = saved[0], shape = saved[1].sizes().vec(), type] {
+      const Guard inner;
+      Tensor dw = fp32(shape);
+      at::mm_out(dw, flat.t(), matrix(to_float(x)));
+      return to_type(dw, type);
+    });
     if (context->saved_data["bias"].toBool()) {
-      Tensor db = fp32({flat.size(1)});
-      kernels::column_sums(read(flat), write(db), flat.size(0), flat.size(1));
-      out[2] = to_type(db, type);
+      out[2] = weight_gradient(saved[2], [flat, type] {
+        const Guard inner;
+        Tensor db = fp32({flat.size(1)});
+        kernels::column_sums(read(flat), write(db), flat.size(0), flat.size(1));
+        return to_type(db, type);
+      });
     }
     if (tail == static_cast<std::int64_t>(Tail::kAdd)) out[3] = gradients[0];
     return out;
@@ -163,32 +170,35 @@ struct Embedding : torch::autograd::Function<Embedding> {
       for (std::int64_t c = 0; c < hidden; ++c) write(out)[i * hidden + c] = word[c] + place[c];
     }
     round_to(dtype_of(table.scalar_type()), write(out), static_cast<std::size_t>(out.numel()));
-    context->save_for_backward({tokens});
-    context->saved_data["words"] = table.size(0);
-    context->saved_data["places"] = positions.size(0);
+    context->save_for_backward({tokens, table, positions});
     return to_type(out, table.scalar_type());
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const Guard guard;
-    const Tensor tokens = context->get_saved_variables()[0];
+    const variable_list saved = context->get_saved_variables();
+    const Tensor tokens = saved[0];
     const Tensor gradient = to_float(gradients[0].contiguous());
+    const at::ScalarType type = gradients[0].scalar_type();
+    const auto rows = [tokens, gradient, type](std::int64_t count, bool by_token) {
+      const Guard inner;
+      return to_type(summed_rows(tokens, gradient, count, by_token), type);
+    };
+    return {Tensor(), weight_gradient(saved[1], [rows, n = saved[1].size(0)] { return rows(n, true); }),
+            weight_gradient(saved[2], [rows, n = saved[2].size(0)] { return rows(n, false); })};
+  }
+
+  // The gradient's rows added up by their token, or by their place in the sequence; in order.
+  static Tensor summed_rows(const Tensor& tokens, const Tensor& gradient, std::int64_t count, bool by_token) {
     const std::int64_t length = tokens.size(1), hidden = columns_of(gradient);
-    const auto options = gradient.options();
-    Tensor words = at::zeros({context->saved_data["words"].toInt(), hidden}, options);
-    Tensor places = at::zeros({context->saved_data["places"].toInt(), hidden}, options);
+    Tensor sums = at::zeros({count, hidden}, gradient.options());
     const std::int64_t* ids = tokens.data_ptr<std::int64_t>();
     for (std::int64_t i = 0; i < tokens.numel(); ++i) {
       const float* g = read(gradient) + i * hidden;
-      float* word = write(words) + ids[i] * hidden;
-      float* place = write(places) + (i % length) * hidden;
-      for (std::int64_t c = 0; c < hidden; ++c) {
-        word[c] += g[c];
-        place[c] += g[c];
-      }
+      float* sum = write(sums) + (by_token ? ids[i] : i % length) * hidden;
+      for (std::int64_t c = 0; c < hidden; ++c) sum[c] += g[c];
     }
-    const at::ScalarType type = gradients[0].scalar_type();
-    return {Tensor(), to_type(words, type), to_type(places, type)};
+    return sums;
   }
 };
 

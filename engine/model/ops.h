@@ -3,7 +3,8 @@
 // the forward and in the backward, so that fp16 works on any LibTorch and means the same everywhere. An fp32
 // stage may use plain ATen instead.
 //
-// None of them keeps its own output for the backward, so an output may be released once it has been sent.
+// None of them keeps its own output for the backward, so an output may be released once it has been sent. Backwards in
+// two parts leave the gradients of weight matrices, biases and embeddings for the second one (deferred.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -13,6 +13,7 @@
 
 #include "engine/base/assert.h"
 #include "engine/model/builtin.h"
+#include "engine/model/deferred.h"
 #include "engine/model/init.h"
 #include "engine/model/ops.h"
 #include "engine/model/precision.h"
@@ -29,7 +30,7 @@ constexpr float kWrongForward = 3.0f;   // factor on a contribution whose activa
 constexpr float kWrongBackward = 5.0f;  // the same for the gradient
 
 std::int64_t entries_of(const RunConfig& config) {
-  return std::int64_t{config.schedule.microbatches} * config.parallel.dp;
+  return std::int64_t{config.passes()} * config.parallel.dp;
 }
 
 // Rows are all alike; the first is the one computed with.
@@ -55,15 +56,15 @@ struct ToyFunction : torch::autograd::Function<ToyFunction> {
       sum += gate * row[static_cast<std::size_t>(i)] * own.data_ptr<float>()[i];
     row[static_cast<std::size_t>(entries)] = sum;
     row[static_cast<std::size_t>(entries + 1)] += 1.0f;
-    context->save_for_backward({input});
+    context->save_for_backward({input, parameter});
     context->saved_data["gate"] = static_cast<double>(gate);
     context->saved_data["behind"] = stages - 1 - stage;
     return repeat_row(row, input);
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const Tensor input = context->get_saved_variables()[0];
-    const Tensor wide = ops::to_float(input);
+    const variable_list saved = context->get_saved_variables();
+    const Tensor& input = saved[0];
     const Tensor gradient = ops::to_float(gradients[0]);
     const std::int64_t width = input.size(-1), entries = width - 2;
     const float weight = gradient.data_ptr<float>()[entries];
@@ -71,13 +72,17 @@ struct ToyFunction : torch::autograd::Function<ToyFunction> {
     const float behind = static_cast<float>(context->saved_data["behind"].toInt());
     const float gate = static_cast<float>(context->saved_data["gate"].toDouble()) *
                        (passed == behind ? 1.0f : kWrongBackward);
-    Tensor own = at::empty({entries}, gradient.options());
-    for (std::int64_t i = 0; i < entries; ++i)
-      own.data_ptr<float>()[i] = weight * gate * wide.data_ptr<float>()[i];
+    const Tensor own = weight_gradient(saved[1], [input, entries, factor = weight * gate] {
+      const Tensor wide = ops::to_float(input);
+      Tensor out = at::empty({entries}, at::TensorOptions().dtype(at::kFloat));
+      for (std::int64_t i = 0; i < entries; ++i)
+        out.data_ptr<float>()[i] = factor * wide.data_ptr<float>()[i];
+      return ops::to_type(out, input.scalar_type());
+    });
     std::vector<float> row(static_cast<std::size_t>(width), 0.0f);
     row[static_cast<std::size_t>(entries)] = weight;
     row[static_cast<std::size_t>(entries + 1)] = passed + 1.0f;
-    return {repeat_row(row, input), ops::to_type(own, input.scalar_type()), Tensor(), Tensor()};
+    return {repeat_row(row, input), own, Tensor(), Tensor()};
   }
 };
 

@@ -247,6 +247,11 @@ void GradBuffer::bind_parameters(int bucket, std::byte* memory) {
   point(tensor, memory);
 }
 
+void GradBuffer::point_parameters(int bucket, std::byte* memory) {
+  PL_ASSERT(distributed());
+  point(parameters(bucket), memory);
+}
+
 const at::Tensor& GradBuffer::parameters(int bucket) const {
   PL_ASSERT(distributed() && bucket >= 0 && bucket < buckets());
   return parameters_[static_cast<std::size_t>(bucket)];

@@ -78,6 +78,8 @@ class GradBuffer {
   // --- parameters (distributed)
   // Like bind_gradients, but the values move along.
   void bind_parameters(int bucket, std::byte* memory);
+  // The same without the values: what is in `memory` is taken as it is, what was in the old memory is not looked at.
+  void point_parameters(int bucket, std::byte* memory);
   const at::Tensor& parameters(int bucket) const;
   std::span<std::byte> parameter_bytes(int bucket) const;
 

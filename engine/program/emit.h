@@ -9,6 +9,7 @@
 #include "engine/program/overlap.h"
 #include "engine/program/program.h"
 #include "engine/program/script.h"
+#include "engine/schedule/dualpipe_rows.h"
 
 namespace plumbline::lowering {
 
@@ -23,8 +24,14 @@ void emit_script(const Script& script, const Tables& tables, const ScriptEmissio
                  std::vector<Item>& items);
 
 // A row that lists its own communication: every send and receive is a call of its own; a computation waits for the
-// receive of what it reads; sends are waited for at the end of the row.
-Status emit_actions(std::span<const Action> row, const Tables& tables, bool sharded, Overlap& overlap,
-                    std::vector<Item>& items);
+// receive of what it reads; sends are waited for at the end of the row. UNSHARD and RESHARD need `buffers` and mean
+// something where these are sharded; a computation waits for its stage's gather.
+Status emit_actions(std::span<const Action> row, const Tables& tables, const ModelBuffers* buffers,
+                    Overlap& overlap, std::vector<Item>& items);
+
+// A row of computations whose communication goes out in batches before them, as DualPipe's code does it; the compute
+// stream waits for each batch. `calls` ascend.
+Status emit_batched_actions(std::span<const Action> row, std::span<const DualPipeCall> calls,
+                            const Tables& tables, Overlap& overlap, std::vector<Item>& items);
 
 }  // namespace plumbline::lowering

@@ -1,18 +1,40 @@
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 
 #include "engine/program/emit.h"
+#include "engine/program/emit_batch.h"
 
 namespace plumbline::lowering {
 namespace {
 
 constexpr std::size_t kMostHandlesAWait = 0xFFFF;
 
+PostedOp posted_op(const Action& action, const Tables& tables) {
+  const int stage = action.stage;
+  const int m = action.microbatch;
+  switch (action.kind) {
+    case ActionKind::kSendForward:
+      return {tables.send_forward(stage, m), m};
+    case ActionKind::kRecvForward:
+      return {tables.recv_forward(stage, m), m};
+    case ActionKind::kSendBackward:
+      return {tables.send_backward(stage, m), m};
+    default:
+      return {tables.recv_backward(stage, m), m};
+  }
+}
+
 class Emission {
  public:
-  Emission(const Tables& tables, bool sharded, Overlap& overlap, std::vector<Item>& items)
-      : tables_(tables), sharded_(sharded), overlap_(overlap), items_(items) {}
+  Emission(const Tables& tables, const ModelBuffers* buffers, bool waits_for_slots, Overlap& overlap,
+           std::vector<Item>& items)
+      : tables_(tables),
+        buffers_(buffers),
+        waits_for_slots_(waits_for_slots),
+        overlap_(overlap),
+        items_(items) {}
 
   Status action(const Action& action) {
     switch (action.kind) {
@@ -25,22 +47,23 @@ class Emission {
       case ActionKind::kWeightGrad:
         return compute(KernelKind::kWeightGrad, action);
       case ActionKind::kSendForward:
-        return communicate(action, action.stage + 1, tables_.send_forward(action.stage));
       case ActionKind::kRecvForward:
-        return communicate(action, action.stage - 1, tables_.recv_forward(action.stage));
       case ActionKind::kSendBackward:
-        return communicate(action, action.stage - 1, tables_.send_backward(action.stage));
       case ActionKind::kRecvBackward:
-        return communicate(action, action.stage + 1, tables_.recv_backward(action.stage));
+        return communicate(action);
       case ActionKind::kUnshard:
+        if (!sharded()) return {};
+        buffers_->unshard(action.stage, items_);
+        gathering_.insert(action.stage);
+        return {};
       case ActionKind::kReshard:
+        if (!sharded()) return {};
+        wait_for_gather(action.stage);
+        buffers_->reshard(action.stage, items_);
+        return {};
       case ActionKind::kReduceGrad:
-        // With one replica there is nothing to gather or reduce.
-        if (!sharded_) return {};
-        return fail(ErrorCode::kUnsupported, fmt::format("{} with more than one data-parallel replica is not "
-                                                         "lowered; remove the sharding actions or set "
-                                                         "data-parallel-size to 1",
-                                                         print_action(action)));
+        overlap_.reduce_now(action.stage, items_);  // nothing with one replica
+        return {};
     }
     return {};
   }
@@ -54,6 +77,12 @@ class Emission {
   }
 
  private:
+  bool sharded() const { return buffers_ != nullptr && buffers_->sharded(); }
+
+  void wait_for_gather(int stage) {
+    if (gathering_.erase(stage) > 0) wait_for(buffers_->parameters(stage), kNoMicrobatch);
+  }
+
   void wait_for(unsigned slot, int microbatch) {
     items_.push_back(make_item(ItemOp::kWaitSlot, microbatch, 0, slot, 0));
   }
@@ -61,19 +90,24 @@ class Emission {
   Status compute(KernelKind kind, const Action& action) {
     const int stage = action.stage;
     const bool needs_gradient = kind == KernelKind::kBackward || kind == KernelKind::kInputGrad;
-    if (kind == KernelKind::kForward && tables_.remote(stage, stage - 1))
-      wait_for(tables_.activation(stage), action.microbatch);
-    if (needs_gradient && tables_.remote(stage, stage + 1))
-      wait_for(tables_.gradient(stage + 1), action.microbatch);
+    if (waits_for_slots_) {
+      if (kind == KernelKind::kForward && tables_.remote(stage, stage - 1, action.microbatch))
+        wait_for(tables_.activation(stage), action.microbatch);
+      if (needs_gradient && tables_.remote(stage, stage + 1, action.microbatch))
+        wait_for(tables_.gradient(stage + 1), action.microbatch);
+    }
     if (kind == KernelKind::kForward) overlap_.before_forward(items_);
+    wait_for_gather(stage);
     items_.push_back(
         make_item(ItemOp::kLaunch, action.microbatch, 0, tables_.kernel(kind, stage), kComputeStream));
     if (kind == KernelKind::kBackward || kind == KernelKind::kWeightGrad) overlap_.after_backward(items_);
     return {};
   }
 
-  Status communicate(const Action& action, int neighbour, unsigned endpoint) {
-    if (!tables_.remote(action.stage, neighbour)) {
+  Status communicate(const Action& action) {
+    const bool next = action.kind == ActionKind::kSendForward || action.kind == ActionKind::kRecvBackward;
+    const int neighbour = next ? action.stage + 1 : action.stage - 1;
+    if (!tables_.remote(action.stage, neighbour, action.microbatch)) {
       return fail(
           ErrorCode::kConfig,
           fmt::format("{} has no partner: stage {} is {}; remove the action", print_action(action), neighbour,
@@ -83,25 +117,41 @@ class Emission {
     const bool send = is_send(action.kind);
     const unsigned queue = send ? 0U : static_cast<unsigned>(kSlotQueue);
     kept_sends_ += send ? 1 : 0;
-    items_.push_back(make_item(ItemOp::kOp, action.microbatch, kAfterCompute | kHandle, endpoint,
-                               tables_.stream(endpoint) | queue << 8));
+    items_.push_back(item_of(posted_op(action, tables_), tables_, kAfterCompute | kHandle, queue));
     return {};
   }
 
   const Tables& tables_;
-  bool sharded_;
+  const ModelBuffers* buffers_;
+  bool waits_for_slots_;
   Overlap& overlap_;
   std::vector<Item>& items_;
   std::size_t kept_sends_ = 0;
+  std::set<int> gathering_;  // stages whose gather nobody has waited for
 };
 
 }  // namespace
 
-Status emit_actions(std::span<const Action> row, const Tables& tables, bool sharded, Overlap& overlap,
-                    std::vector<Item>& items) {
-  Emission emission(tables, sharded, overlap, items);
+Status emit_actions(std::span<const Action> row, const Tables& tables, const ModelBuffers* buffers,
+                    Overlap& overlap, std::vector<Item>& items) {
+  Emission emission(tables, buffers, true, overlap, items);
   for (const Action& action : row) PL_TRY(emission.action(action));
   emission.finish();
+  return {};
+}
+
+Status emit_batched_actions(std::span<const Action> row, std::span<const DualPipeCall> calls,
+                            const Tables& tables, Overlap& overlap, std::vector<Item>& items) {
+  Emission emission(tables, nullptr, false, overlap, items);
+  std::vector<PostedOp> batch;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i <= row.size(); ++i) {
+    batch.clear();
+    for (; next < calls.size() && calls[next].before <= i; ++next)
+      batch.push_back(posted_op(calls[next].action, tables));
+    emit_batch(batch, tables, BatchWait::kCompute, items);
+    if (i < row.size()) PL_TRY(emission.action(row[i]));
+  }
   return {};
 }
 

@@ -2,14 +2,10 @@
 #include <array>
 
 #include "engine/program/emit.h"
+#include "engine/program/emit_batch.h"
 
 namespace plumbline::lowering {
 namespace {
-
-struct PostedOp {
-  unsigned endpoint;
-  int microbatch;
-};
 
 class Emission {
  public:
@@ -41,6 +37,9 @@ class Emission {
       case StepKind::kPhase:
         mark(mark_of(static_cast<Phase>(step.name)));
         return;
+      case StepKind::kCombined:
+        mark(kCombinedMark);
+        return;
       case StepKind::kCall:
         mark(mark_of(static_cast<CallName>(step.name)));
         call(step);
@@ -63,8 +62,11 @@ class Emission {
   void free_output(ChunkMicrobatch unit) {
     if (!tables_.policy().deallocate) return;
     const int from = stage(unit.chunk);
-    const bool last = !tables_.remote(from, from + 1);
-    if (last && !tables_.policy().free_loss) return;
+    const bool last = !tables_.remote(from, from + 1, unit.microbatch);
+    if (last && !tables_.policy().free_loss) {
+      if (call_marks_) items_.push_back(make_item(ItemOp::kMark, unit.microbatch, 0, kLossMark, 0));
+      return;
+    }
     const unsigned slot = last ? tables_.loss() : tables_.activation(from + 1);
     items_.push_back(make_item(ItemOp::kFree, unit.microbatch, 0, slot, 0));
   }
@@ -75,19 +77,23 @@ class Emission {
     std::size_t n = 0;
     const auto send_previous = [&] {
       if (step.send_previous.present())
-        out[n++] = {tables_.send_backward(stage(step.send_previous.chunk)), step.send_previous.microbatch};
+        out[n++] = {tables_.send_backward(stage(step.send_previous.chunk), step.send_previous.microbatch),
+                    step.send_previous.microbatch};
     };
     const auto recv_previous = [&] {
       if (step.recv_previous.present())
-        out[n++] = {tables_.recv_forward(stage(step.recv_previous.chunk)), step.recv_previous.microbatch};
+        out[n++] = {tables_.recv_forward(stage(step.recv_previous.chunk), step.recv_previous.microbatch),
+                    step.recv_previous.microbatch};
     };
     const auto send_next = [&] {
       if (step.send_next.present())
-        out[n++] = {tables_.send_forward(stage(step.send_next.chunk)), step.send_next.microbatch};
+        out[n++] = {tables_.send_forward(stage(step.send_next.chunk), step.send_next.microbatch),
+                    step.send_next.microbatch};
     };
     const auto recv_next = [&] {
       if (step.recv_next.present())
-        out[n++] = {tables_.recv_backward(stage(step.recv_next.chunk)), step.recv_next.microbatch};
+        out[n++] = {tables_.recv_backward(stage(step.recv_next.chunk), step.recv_next.microbatch),
+                    step.recv_next.microbatch};
     };
     if (style_ == P2pStyle::kBatched) {
       send_previous(), recv_previous(), send_next(), recv_next();
@@ -100,18 +106,21 @@ class Emission {
   }
 
   void op(const PostedOp& posted, unsigned flags, unsigned queue) {
-    items_.push_back(make_item(ItemOp::kOp, posted.microbatch, flags, posted.endpoint,
-                               tables_.stream(posted.endpoint) | queue << 8));
+    items_.push_back(item_of(posted, tables_, flags, queue));
   }
 
   void call(const ScriptStep& step) {
     std::array<PostedOp, 4> ops{};
     const std::size_t n = posted(step, ops);
     if (n == 0) return;
-    if (static_cast<CallName>(step.name) == CallName::kSFRFAsync) {
+    if (tables_.policy().shapes) exchange_shapes(std::span(ops).first(n));
+    const auto name = static_cast<CallName>(step.name);
+    if (name == CallName::kSFRFAsync || name == CallName::kSBRBAsync) {
+      const bool forward = name == CallName::kSFRFAsync;
       for (std::size_t i = 0; i < n; ++i) {
-        const bool send = tables_.is_send(ops[i].endpoint);
-        op(ops[i], kAfterCompute | kHandle, send ? kSendNextQueue : kRecvPreviousQueue);
+        const unsigned send_queue = forward ? kSendNextQueue : kSendPreviousQueue;
+        const unsigned recv_queue = forward ? kRecvPreviousQueue : kRecvNextQueue;
+        op(ops[i], kAfterCompute | kHandle, tables_.is_send(ops[i].endpoint) ? send_queue : recv_queue);
       }
       return;
     }
@@ -120,25 +129,19 @@ class Emission {
       if (n > 1) wait(n, 0);
       return;
     }
-    // A batch is one group a communicator: operations of several communicators are split, in the order of first use.
-    const auto same_comm = [&](const PostedOp& a, const PostedOp& b) {
-      return tables_.stream(a.endpoint) == tables_.stream(b.endpoint);
-    };
-    std::size_t groups = 0;
-    std::size_t begin = 0;
-    while (begin < n) {
-      const auto end = std::stable_partition(
-          ops.begin() + static_cast<std::ptrdiff_t>(begin), ops.begin() + static_cast<std::ptrdiff_t>(n),
-          [&, head = ops[begin]](const PostedOp& other) { return same_comm(head, other); });
-      const std::size_t next = static_cast<std::size_t>(end - ops.begin());
-      const bool single = begin == 0 && next == n;
-      for (std::size_t i = begin; i + 1 < next; ++i) op(ops[i], kMore, 0);
-      op(ops[next - 1], kAfterCompute | (single ? kComputeWaits | kHostWaits : kHandle), 0);
-      begin = next;
-      ++groups;
+    emit_batch(std::span(ops).first(n), tables_, BatchWait::kHost, items_);
+  }
+
+  // In a group of its own, whatever the calls are; a receiver's host has read what came when the call begins.
+  void exchange_shapes(std::span<const PostedOp> ops) {
+    std::array<PostedOp, 4> shapes{};
+    for (std::size_t i = 0; i < ops.size(); ++i)
+      shapes[i] = {tables_.shape(ops[i].endpoint), ops[i].microbatch};
+    emit_batch(std::span(shapes).first(ops.size()), tables_, BatchWait::kHost, items_);
+    for (const PostedOp& shape : std::span(shapes).first(ops.size())) {
+      if (!tables_.is_send(shape.endpoint))
+        items_.push_back(make_item(ItemOp::kFree, shape.microbatch, 0, tables_.slot(shape.endpoint), 0));
     }
-    // batch_p2p_sync: the host waits for the device after the batch.
-    if (groups > 1) wait(groups, kHostWaits);
   }
 
   void wait(std::size_t count, unsigned flags) {

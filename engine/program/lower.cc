@@ -14,11 +14,16 @@
 #include "engine/program/tail.h"
 #include "engine/schedule/communicate.h"
 #include "engine/schedule/csv.h"
+#include "engine/schedule/dualpipe_rows.h"
 #include "engine/schedule/generator.h"
 #include "engine/schedule/generator_args.h"
+#include "engine/schedule/torch_passes.h"
 
 namespace plumbline {
 namespace {
+
+// Room that a step takes in most modes: a computation, its calls and a release.
+constexpr std::size_t kItemsAnAction = 5;
 
 using lowering::Overlap;
 using lowering::Policy;
@@ -49,8 +54,22 @@ bool is_listed(const RunConfig& config) {
   return config.schedule.kind == ScheduleKind::kCsv || config.schedule.kind == ScheduleKind::kGenerator;
 }
 
+bool has_kind(const Schedule& schedule, ActionKind kind) {
+  return std::any_of(schedule.actions.begin(), schedule.actions.end(),
+                     [kind](const Action& action) { return action.kind == kind; });
+}
+
+// DualPipe's own code batches its communication; with separate calls it gets torch's rule like any other order.
+bool has_own_batches(const RunConfig& config, const Schedule& schedule) {
+  return config.schedule.kind == ScheduleKind::kGenerator && config.schedule.p2p == P2pStyle::kBatched &&
+         !schedule.forward_only && !schedule.has_communication() &&
+         !has_kind(schedule, ActionKind::kUnshard) && !has_kind(schedule, ActionKind::kReduceGrad) &&
+         (schedule.name == "dualpipe" || schedule.name == "dualpipe-v");
+}
+
 Script script_of(ScheduleKind kind, P2pStyle style, const ScriptArgs& args) {
   if (style == P2pStyle::kFlush) return lowering::interleaved_flush_script(args);
+  if (style == P2pStyle::kOverlap && !args.forward_only) return lowering::interleaved_overlap_script(args);
   switch (kind) {
     case ScheduleKind::kGpipe:
       return args.forward_only ? lowering::plain_script(args) : lowering::gpipe_script(args);
@@ -71,6 +90,7 @@ Policy policy_of(const RunConfig& config, const Schedule& schedule, bool listed)
         return action.kind == ActionKind::kInputGrad || action.kind == ActionKind::kWeightGrad;
       });
   policy.free_items = !listed;
+  policy.shapes = config.schedule.variable_lengths && !listed;
   // Megatron's plain forward-only loop does not deallocate; its interleaved one does (megatron.md A.3, A.6).
   const bool plain_forward = schedule.forward_only && schedule.stages == schedule.ranks &&
                              config.schedule.kind != ScheduleKind::kInterleaved &&
@@ -108,7 +128,13 @@ class Lowering {
  public:
   Lowering(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes,
            const LowerOptions& options)
-      : config_(config), schedule_(schedule), sizes_(sizes), options_(options), listed_(is_listed(config)) {}
+      : config_(config),
+        schedule_(schedule),
+        sizes_(sizes),
+        options_(options),
+        listed_(is_listed(config)),
+        batches_(has_own_batches(config, schedule)),
+        listed_reductions_(has_kind(schedule, ActionKind::kReduceGrad)) {}
 
   Result<Program> run() {
     set_frame(config_, schedule_, options_, program_);
@@ -121,6 +147,7 @@ class Lowering {
     Policy policy = policy_of(config_, schedule_, listed_);
     policy.add_gradients = trains_;
     policy.read_parameters = optimizer.distributed && (trains_ || gathers_);
+    policy.read_parameters = policy.read_parameters || shards_in_evaluation();
     if (policy.add_gradients || policy.read_parameters) {
       auto buffers = lowering::ModelBuffers::create(config_, schedule_, sizes_);
       if (!buffers) return tl::unexpected(buffers.error());
@@ -128,9 +155,10 @@ class Lowering {
       buffers_->add_slots(program_, trains_);
     }
     tables_.emplace(config_, schedule_, sizes_, policy, buffers_ ? &*buffers_ : nullptr, program_);
-    if (buffers_) buffers_->add_family(config_.grid, program_);
+    if (buffers_) buffers_->add_families(config_.grid, program_);
     if (trains_) tail_.emplace(config_, schedule_, sizes_, *buffers_, program_);
     for (int rank = 0; rank < schedule_.ranks; ++rank) rows_of(rank);
+    program_.items.reserve(schedule_.actions.size() * kItemsAnAction);
     std::vector<std::uint32_t> bounds{0};
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
       PL_TRY(emit(rank));
@@ -144,6 +172,12 @@ class Lowering {
   }
 
  private:
+  // A sharded model's forwards gather, whatever follows them.
+  bool shards_in_evaluation() const {
+    return options_.tail == StepTail::kEvaluate && config_.optimizer.distributed && config_.grid.dp() > 1 &&
+           has_kind(schedule_, ActionKind::kUnshard);
+  }
+
   void rows_of(int rank) {
     tables_->add_rank(rank);
     for (const int stage : schedule_.stages_of_rank(rank)) {
@@ -152,7 +186,7 @@ class Lowering {
     if (tail_) tail_->add_rank(rank);
   }
 
-  Script script(int rank) const {
+  Script script(int rank) {
     ScriptArgs args;
     args.ranks = schedule_.ranks;
     args.rank = rank;
@@ -160,6 +194,8 @@ class Lowering {
     args.microbatches = schedule_.microbatches;
     args.group_size = config_.schedule.group_size > 0 ? config_.schedule.group_size : schedule_.ranks;
     args.forward_only = schedule_.forward_only;
+    args.reuse = &scripts_;
+    args.combined = config_.schedule.combined && !schedule_.forward_only;
     return script_of(config_.schedule.kind, config_.schedule.p2p, args);
   }
 
@@ -171,6 +207,7 @@ class Lowering {
     plan.calls = !listed_;
     plan.reduces = trains_ && optimizer.overlap_grad_reduce;
     plan.gathers = gathers_;
+    plan.listed_reductions = listed_ && trains_ && listed_reductions_;
     plan.align_reduce = optimizer.align_grad_reduce;
     // A forward-only pass has Megatron's hook switched off.
     plan.align_gather = optimizer.align_param_gather && trains_;
@@ -198,18 +235,27 @@ class Lowering {
       }
       Overlap overlapped = overlap(std::move(plan));
       begin(rank, overlapped);
-      PL_TRY(lowering::emit_actions(schedule_.row(rank), *tables_, config_.grid.dp() > 1, overlapped,
-                                    program_.items));
+      if (batches_) {
+        const std::vector<DualPipeCall> calls = dualpipe_calls(schedule_, rank);
+        PL_TRY(
+            lowering::emit_batched_actions(schedule_.row(rank), calls, *tables_, overlapped, program_.items));
+      } else {
+        PL_TRY(lowering::emit_actions(schedule_.row(rank), *tables_, buffers_ ? &*buffers_ : nullptr,
+                                      overlapped, program_.items));
+      }
       finish(rank, overlapped);
       return {};
     }
-    const Script calls = script(rank);
-    plan.forwards = lowering::passes_of(calls, lowering::StepKind::kForward, schedule_.ranks, rank);
-    plan.backwards = lowering::passes_of(calls, lowering::StepKind::kBackward, schedule_.ranks, rank);
+    Script calls = script(rank);
+    if (plan.gathers || plan.reduces) {
+      plan.forwards = lowering::passes_of(calls, lowering::StepKind::kForward, schedule_.ranks, rank);
+      plan.backwards = lowering::passes_of(calls, lowering::StepKind::kBackward, schedule_.ranks, rank);
+    }
     Overlap overlapped = overlap(std::move(plan));
     begin(rank, overlapped);
     lowering::emit_script(calls, *tables_, {schedule_.ranks, rank, config_.schedule.p2p, options_.call_marks},
                           overlapped, program_.items);
+    scripts_ = std::move(calls);
     finish(rank, overlapped);
     return {};
   }
@@ -228,30 +274,34 @@ class Lowering {
   const ModelSizes& sizes_;
   const LowerOptions& options_;
   bool listed_;
+  bool batches_;
+  bool listed_reductions_;
   bool trains_ = false;
   bool gathers_ = false;
   Program program_;
+  Script scripts_;  // memory of the last one
   std::optional<lowering::ModelBuffers> buffers_;
   std::optional<lowering::Tables> tables_;
   std::optional<lowering::Tail> tail_;
 };
 
 Status check_frame(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes) {
-  if (schedule.pipelines() > 1) {
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("schedule {} runs {} pipelines over the same ranks, each with a copy of the weights; "
-                    "Programs hold one copy of a stage, so it is generated and timed but not lowered",
-                    schedule.name, schedule.pipelines()));
-  }
   if (schedule.ranks != config.grid.pp()) {
     return fail(ErrorCode::kConfig,
                 fmt::format("the schedule has {} ranks but pipeline-model-parallel-size is {}; set it to {}",
                             schedule.ranks, config.grid.pp(), schedule.ranks));
   }
-  if (config.schedule.p2p == P2pStyle::kFlush && !schedule.forward_only) {
-    return fail(ErrorCode::kUnsupported,
-                "p2p style flush is lowered for forward-only schedules; use separate");
+  const bool keeps_handles =
+      config.schedule.p2p == P2pStyle::kFlush || config.schedule.p2p == P2pStyle::kOverlap;
+  const bool one_chunk_calls = config.schedule.kind == ScheduleKind::kOneFOneB ||
+                               config.schedule.kind == ScheduleKind::kGpipe ||
+                               config.schedule.kind == ScheduleKind::kInterleaved2022;
+  if (keeps_handles && one_chunk_calls) {
+    return fail(
+        ErrorCode::kConfig,
+        fmt::format("schedule {} has no calls that overlap with computation; use --p2p batched or separate, "
+                    "or --schedule interleaved",
+                    generator_name(config.schedule.kind)));
   }
   const std::size_t stages = static_cast<std::size_t>(schedule.stages);
   if (sizes.stash.size() != stages || sizes.grads.size() != stages) {
@@ -273,8 +323,10 @@ Result<Program> lower(const RunConfig& config, const Schedule& given, const Mode
   PL_TRY(check_frame(config, given, sizes));
   const bool listed = is_listed(config);
   Schedule with_communication;
-  if (listed && !given.has_communication() && !options.fragment) {
+  if (listed && !given.has_communication() && !options.fragment && !has_own_batches(config, given)) {
     auto added = add_communication(given);
+    if (!added) return tl::unexpected(added.error());
+    if (config.schedule.p2p == P2pStyle::kDeferred) added = defer_receives(*added);
     if (!added) return tl::unexpected(added.error());
     with_communication = std::move(*added);
   }
@@ -291,7 +343,7 @@ Result<Program> lower_param_sync(const RunConfig& config, const Schedule& schedu
   const bool gathers = config.optimizer.overlap_param_gather;
   if (gathers) {
     buffers->add_slots(program, false);
-    buffers->add_family(config.grid, program);
+    buffers->add_families(config.grid, program);
   }
   std::vector<std::uint32_t> bounds{0};
   for (int rank = 0; rank < schedule.ranks; ++rank) {
@@ -317,7 +369,11 @@ Result<Schedule> schedule_of(const RunConfig& config, bool fragment) {
                                             ? std::string_view(config.schedule.generator)
                                             : generator_name(config.schedule.kind));
   if (!generator) return tl::unexpected(generator.error());
-  return (*generator)->make(generator_args_of(config, default_sizes(config).activation));
+  auto made = (*generator)->make(generator_args_of(config, default_sizes(config).activation));
+  if (!made || !config.optimizer.shard_parameters || !is_listed(config)) return made;
+  auto sharded = add_sharding(*made);
+  if (!sharded || made->pipelines() > 1 || made->forward_only) return sharded;
+  return add_reductions(*sharded);
 }
 
 Result<Schedule> evaluation_schedule_of(const RunConfig& config) {
@@ -337,6 +393,7 @@ Result<Schedule> evaluation_schedule_of(const RunConfig& config) {
       }
       forward.add_row(row);
     }
+    if (has_kind(*schedule, ActionKind::kUnshard)) return add_sharding(forward);
     return forward;
   }
   const auto generator = find_generator("forward-only");

@@ -7,6 +7,9 @@
 // order of unknown origin gets its communication by torch's rule: walking all ranks in turn, a send directly
 // after its computation and the receive at that moment on the peer's row, which is acyclic by construction.
 //
+// A generated order without Megatron's calls gets UNSHARD, RESHARD and REDUCE_GRAD by torch's rule with
+// --shard-parameters (torch_passes.h, model_buffers.h).
+//
 // After the last backward comes the tail (tail.h): gradients reduced over data parallel, agreement on overflow,
 // norm, step or skip, parameters gathered. With --overlap-grad-reduce and --overlap-param-gather reductions and
 // gathers run beside the pipeline's work (overlap.h).

@@ -8,6 +8,7 @@ namespace plumbline::lowering {
 namespace {
 
 constexpr unsigned kNoRow = ~0U;
+constexpr Bytes kShapeBytes = 3 * 8;
 
 CommFamily grouped(std::string name, std::vector<std::vector<Rank>> instances) {
   return {std::move(name), false, std::move(instances)};
@@ -32,19 +33,22 @@ Tables::Tables(const RunConfig& config, const Schedule& schedule, const ModelSiz
       style_(config.schedule.p2p),
       map_(config.schedule.comm_map) {
   slots(sizes);
+  if (policy_.shapes) add_shapes();
   peers_.resize(static_cast<std::size_t>(schedule.ranks));
   families(config);
   const std::size_t stages = at(schedule.stages);
   kernel_.assign(stages * 4, kNoRow);
   for (auto* rows : {&send_forward_, &recv_forward_, &send_backward_, &recv_backward_})
-    rows->assign(stages, kNoRow);
+    rows->assign(schedule.rank_of_stage.size(), kNoRow);
   if (map_ == CommMap::kPair) register_peers();
 }
 
 void Tables::add_rank(int rank) {
   for (const int stage : schedule_.stages_of_rank(rank)) {
-    kernels(stage);
-    endpoints(stage);
+    if (kernel(KernelKind::kForward, stage) == kNoRow) kernels(stage);  // copies of a stage share them
+    for (int pipeline = 0; pipeline < schedule_.pipelines(); ++pipeline) {
+      if (rank_in(pipeline, stage) == rank) endpoints(pipeline, stage);
+    }
   }
 }
 
@@ -53,8 +57,11 @@ void Tables::register_peers() {
   std::size_t most = 0;
   for (int rank = 0; rank < schedule_.ranks; ++rank) {
     for (const int stage : schedule_.stages_of_rank(rank)) {
-      for (const int neighbour : {stage - 1, stage + 1}) {
-        if (remote(stage, neighbour)) stream_of(rank, rank_of(neighbour), 0);
+      for (int pipeline = 0; pipeline < schedule_.pipelines(); ++pipeline) {
+        if (rank_in(pipeline, stage) != rank) continue;
+        for (const int neighbour : {stage - 1, stage + 1}) {
+          if (remote_in(pipeline, stage, neighbour)) stream_of(rank, rank_in(pipeline, neighbour), 0);
+        }
       }
     }
     most = std::max(most, peers_[at(rank)].size());
@@ -160,7 +167,10 @@ void Tables::kernels(int stage) {
   std::vector<std::uint16_t> input;
   if (stage > 0) input.push_back(row16(activation(stage)));
   std::vector<std::uint16_t> made;
-  if (!last) made.push_back(row16(activation(stage + 1)));
+  if (!last) {
+    made.push_back(row16(activation(stage + 1)));
+    write_shape(stage, stage + 1, activation(stage + 1), made);
+  }
   std::vector<std::uint16_t> weights;
   if (policy_.read_parameters) weights.push_back(buffers_->parameters(stage));
   if (policy_.forward_only) {
@@ -176,12 +186,15 @@ void Tables::kernels(int stage) {
   std::vector<std::uint16_t> kept = input;  // released by the last kernel that needs the forward's context
   kept.push_back(row16(stash_[at(stage)]));
   if (last && policy_.loss_slot && !policy_.free_loss) kept.push_back(row16(loss_));
-  if (!last && policy_.free_items && !policy_.deallocate && remote(stage, stage + 1))
+  if (!last && policy_.free_items && !policy_.deallocate && sends_output(stage))
     kept.push_back(row16(activation(stage + 1)));
   std::vector<std::uint16_t> incoming;
   if (!last) incoming.push_back(row16(gradient(stage + 1)));
   std::vector<std::uint16_t> outgoing;
-  if (stage > 0) outgoing.push_back(row16(gradient(stage)));
+  if (stage > 0) {
+    outgoing.push_back(row16(gradient(stage)));
+    write_shape(stage, stage - 1, gradient(stage), outgoing);
+  }
   std::vector<std::uint16_t> all = kept;
   all.insert(all.end(), incoming.begin(), incoming.end());
   // Gradients of the weights are added in place.
@@ -199,14 +212,50 @@ void Tables::kernels(int stage) {
   }
 }
 
-unsigned Tables::endpoint(EndpointKind kind, SlotKind what, int stage, int peer, unsigned slot,
+// Schedules with Megatron's calls have one pipeline; a hand-over on the rank itself is the same for all of a stage's
+// microbatches there.
+bool Tables::sends_output(int stage) const { return remote_in(0, stage, stage + 1); }
+
+// Shapes go the way of their tensors.
+void Tables::add_shapes() {
+  shape_slot_.resize(program_.slots.size(), kNoRow);
+  for (const std::vector<unsigned>* tensors : {&activation_, &gradient_}) {
+    for (const unsigned tensor : *tensors) {
+      if (tensor == kNoRow) continue;
+      const SlotClass of = program_.slots[tensor];
+      shape_slot_[tensor] = static_cast<unsigned>(program_.slots.size());
+      program_.slots.push_back(
+          {"shape." + of.name, SlotKind::kShape, DType::kI64, of.stage, true, false, kShapeBytes});
+    }
+  }
+}
+
+// What makes a tensor for another rank makes its shape.
+void Tables::write_shape(int stage, int other, unsigned slot, std::vector<std::uint16_t>& writes) const {
+  if (policy_.shapes && remote_in(0, stage, other)) writes.push_back(row16(shape_slot_[slot]));
+}
+
+unsigned Tables::endpoint(EndpointKind kind, int pipeline, int stage, int other, unsigned slot,
                           bool free_after) {
+  const bool forward = program_.slots[slot].kind == SlotKind::kActivation;
+  const unsigned row = add_endpoint(kind, pipeline, stage, other, slot, forward, free_after);
+  if (!policy_.shapes) return row;
+  const unsigned shape =
+      add_endpoint(kind, pipeline, stage, other, shape_slot_[slot], forward, kind == EndpointKind::kSend);
+  shape_.resize(program_.endpoints.size());
+  shape_[row] = shape;
+  return row;
+}
+
+unsigned Tables::add_endpoint(EndpointKind kind, int pipeline, int stage, int other, unsigned slot,
+                              bool forward, bool free_after) {
   const bool send = kind == EndpointKind::kSend;
-  const bool forward = what == SlotKind::kActivation;
-  const int self = rank_of(stage);
+  const int self = rank_in(pipeline, stage);
+  const int peer = rank_in(pipeline, other);
   const SlotClass& row = program_.slots[slot];
   Endpoint out;
   out.name = fmt::format("{}.{}.{}", send ? "send" : "recv", row.name, self);
+  if (schedule_.pipelines() > 1) out.name += fmt::format(".{}", pipeline);
   out.kind = kind;
   out.dtype = row.dtype;
   out.form = PeerForm::kCoordinate;
@@ -222,23 +271,22 @@ unsigned Tables::endpoint(EndpointKind kind, SlotKind what, int stage, int peer,
   return static_cast<unsigned>(program_.endpoints.size() - 1);
 }
 
-void Tables::endpoints(int stage) {
-  const bool before = remote(stage, stage - 1);
-  const bool after = remote(stage, stage + 1);
+void Tables::endpoints(int pipeline, int stage) {
+  const bool before = remote_in(pipeline, stage, stage - 1);
+  const bool after = remote_in(pipeline, stage, stage + 1);
   const bool send_releases = !policy_.free_items || (policy_.forward_only && !policy_.deallocate);
+  const std::size_t here = place_in(pipeline, stage);
   if (before)
-    recv_forward_[at(stage)] = endpoint(EndpointKind::kRecv, SlotKind::kActivation, stage, rank_of(stage - 1),
-                                        activation(stage), false);
+    recv_forward_[here] = endpoint(EndpointKind::kRecv, pipeline, stage, stage - 1, activation(stage), false);
   if (after)
-    send_forward_[at(stage)] = endpoint(EndpointKind::kSend, SlotKind::kActivation, stage, rank_of(stage + 1),
-                                        activation(stage + 1), send_releases);
+    send_forward_[here] =
+        endpoint(EndpointKind::kSend, pipeline, stage, stage + 1, activation(stage + 1), send_releases);
   if (policy_.forward_only) return;
   if (after)
-    recv_backward_[at(stage)] = endpoint(EndpointKind::kRecv, SlotKind::kGradient, stage, rank_of(stage + 1),
-                                         gradient(stage + 1), false);
+    recv_backward_[here] =
+        endpoint(EndpointKind::kRecv, pipeline, stage, stage + 1, gradient(stage + 1), false);
   if (before)
-    send_backward_[at(stage)] =
-        endpoint(EndpointKind::kSend, SlotKind::kGradient, stage, rank_of(stage - 1), gradient(stage), true);
+    send_backward_[here] = endpoint(EndpointKind::kSend, pipeline, stage, stage - 1, gradient(stage), true);
 }
 
 }  // namespace plumbline::lowering

@@ -24,6 +24,7 @@ struct Policy {
   bool free_loss = false;        // plain 1F1B deallocates it after the forward; else the backward releases it
   bool add_gradients = false;    // backwards add to the stage's gradient buffer
   bool read_parameters = false;  // computations read the stage's parameter buffer
+  bool shapes = false;           // tensors between ranks are preceded by their shapes
 };
 
 class Tables {
@@ -40,30 +41,56 @@ class Tables {
   unsigned activation(int stage) const { return activation_[at(stage)]; }  // tensor entering the stage
   unsigned gradient(int stage) const { return gradient_[at(stage)]; }
   unsigned loss() const { return loss_; }
-  unsigned send_forward(int stage) const { return send_forward_[at(stage)]; }  // sends activation(stage + 1)
-  unsigned recv_forward(int stage) const { return recv_forward_[at(stage)]; }
-  unsigned send_backward(int stage) const { return send_backward_[at(stage)]; }  // sends gradient(stage)
-  unsigned recv_backward(int stage) const {
-    return recv_backward_[at(stage)];
-  }  // receives gradient(stage + 1)
+  // Where the schedule runs several pipelines, the microbatch tells which one the message travels in.
+  unsigned send_forward(int stage, int microbatch) const {  // sends activation(stage + 1)
+    return send_forward_[place(stage, microbatch)];
+  }
+  unsigned recv_forward(int stage, int microbatch) const { return recv_forward_[place(stage, microbatch)]; }
+  unsigned send_backward(int stage, int microbatch) const {  // sends gradient(stage)
+    return send_backward_[place(stage, microbatch)];
+  }
+  unsigned recv_backward(int stage, int microbatch) const {  // receives gradient(stage + 1)
+    return recv_backward_[place(stage, microbatch)];
+  }
+  // With Policy::shapes: the endpoint that exchanges the shape of what `endpoint` moves.
+  unsigned shape(unsigned endpoint) const { return shape_[endpoint]; }
   bool is_send(unsigned endpoint) const { return program_.endpoints[endpoint].kind == EndpointKind::kSend; }
+  unsigned slot(unsigned endpoint) const { return program_.endpoints[endpoint].slot; }
   // Stream of an endpoint row for the rank that owns it.
   unsigned stream(unsigned endpoint) const { return stream_[endpoint]; }
 
-  int rank_of(int stage) const { return schedule_.rank_of_stage[at(stage)]; }
-  bool remote(int stage, int other) const {
-    return other >= 0 && other < schedule_.stages && rank_of(other) >= 0 && rank_of(other) != rank_of(stage);
+  // Does `other` exist on another rank than `stage`, for this microbatch?
+  bool remote(int stage, int other, int microbatch) const {
+    return remote_in(pipeline_of(microbatch), stage, other);
   }
   Policy policy() const { return policy_; }
 
  private:
   static std::size_t at(int stage) { return static_cast<std::size_t>(stage); }
+  int pipeline_of(int microbatch) const {
+    return schedule_.pipeline_of.empty() ? 0 : schedule_.pipeline_of[at(microbatch)];
+  }
+  // Index of a stage's copy in a pipeline, in what is kept for each.
+  std::size_t place_in(int pipeline, int stage) const {
+    return at(pipeline) * at(schedule_.stages) + at(stage);
+  }
+  std::size_t place(int stage, int microbatch) const { return place_in(pipeline_of(microbatch), stage); }
+  int rank_in(int pipeline, int stage) const { return schedule_.rank_of_stage[place_in(pipeline, stage)]; }
+  bool remote_in(int pipeline, int stage, int other) const {
+    return other >= 0 && other < schedule_.stages && rank_in(pipeline, other) >= 0 &&
+           rank_in(pipeline, other) != rank_in(pipeline, stage);
+  }
+  bool sends_output(int stage) const;
   void slots(const ModelSizes& sizes);
   void families(const RunConfig& config);
   void kernels(int stage);
-  void endpoints(int stage);
+  void endpoints(int pipeline, int stage);
   void register_peers();
-  unsigned endpoint(EndpointKind kind, SlotKind what, int stage, int peer, unsigned slot, bool free_after);
+  unsigned add_endpoint(EndpointKind kind, int pipeline, int stage, int other, unsigned slot, bool forward,
+                        bool free_after);
+  void add_shapes();
+  void write_shape(int stage, int other, unsigned slot, std::vector<std::uint16_t>& writes) const;
+  unsigned endpoint(EndpointKind kind, int pipeline, int stage, int other, unsigned slot, bool free_after);
   unsigned family_between(int sender, int receiver, bool forward) const;
   unsigned stream_of(int rank, int peer, unsigned family);
 
@@ -75,8 +102,10 @@ class Tables {
   CommMap map_;
   bool on_world_ = false;  // odd ranks send on the world's communicator
   std::vector<unsigned> activation_, gradient_, stash_;
-  std::vector<unsigned> kernel_;  // [stage * 4 + kind]
-  std::vector<unsigned> send_forward_, recv_forward_, send_backward_, recv_backward_;
+  std::vector<unsigned> shape_slot_;                                                   // by slot of a tensor
+  std::vector<unsigned> shape_;                                                        // by endpoint
+  std::vector<unsigned> kernel_;                                                       // [stage * 4 + kind]
+  std::vector<unsigned> send_forward_, recv_forward_, send_backward_, recv_backward_;  // by place
   std::vector<unsigned> stream_;
   std::vector<std::vector<int>>
       peers_;  // kPair: the pipeline coordinates each coordinate talks to, in order of first use

@@ -35,18 +35,74 @@ Status check_tensors(const ModelSizes& sizes, std::size_t stage, const std::vect
                   stage, sizes.grads[stage], bytes));
 }
 
+// The sets of ranks that hold the same stages, where these are more than one rank.
+Result<std::vector<std::vector<int>>> copy_holders(const Schedule& schedule) {
+  std::vector<std::vector<int>> out;
+  if (schedule.pipelines() == 1) return out;
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    const std::vector<int> held = schedule.stages_of_rank(rank);
+    std::vector<int> holders;
+    for (int other = 0; other < schedule.ranks; ++other) {
+      const std::vector<int> theirs = schedule.stages_of_rank(other);
+      if (theirs == held) {
+        holders.push_back(other);
+        continue;
+      }
+      const auto shared = std::find_if(held.begin(), held.end(), [&](int stage) {
+        return std::find(theirs.begin(), theirs.end(), stage) != theirs.end();
+      });
+      if (shared == held.end()) continue;
+      return fail(
+          ErrorCode::kUnsupported,
+          fmt::format("ranks {} and {} both hold stage {}, but not the same stages otherwise; the copies' "
+                      "gradients are added over ranks with equal sets of stages",
+                      rank, other, *shared));
+    }
+    if (holders.size() > 1 && holders.front() == rank) out.push_back(std::move(holders));
+  }
+  return out;
+}
+
+bool lists(const Schedule& schedule, ActionKind kind) {
+  return std::any_of(schedule.actions.begin(), schedule.actions.end(),
+                     [kind](const Action& action) { return action.kind == kind; });
+}
+
 }  // namespace
+
+// Options of the gradients' and parameters' synchronisation that do not go with this schedule.
+Status ModelBuffers::check_sync(const RunConfig& config, const Schedule& schedule) const {
+  if (has_copies() && (config.optimizer.overlap_grad_reduce ||
+                       (communicates() && lists(schedule, ActionKind::kReduceGrad)))) {
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("schedule {} has several copies of a stage, whose gradients are added up after the last "
+                    "backward, before any other reduction; leave out --overlap-grad-reduce and REDUCE_GRAD",
+                    schedule.name));
+  }
+  if (sharded_ && config.optimizer.overlap_param_gather) {
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("schedule {} gathers parameters by UNSHARD; leave out --overlap-param-gather",
+                            schedule.name));
+  }
+  return {};
+}
 
 Result<ModelBuffers> ModelBuffers::create(const RunConfig& config, const Schedule& schedule,
                                           const ModelSizes& sizes) {
   ModelBuffers out;
   out.distributed_ = config.optimizer.distributed;
   out.replicas_ = config.grid.dp();
+  out.sharded_ = out.distributed_ && out.replicas_ > 1 && lists(schedule, ActionKind::kUnshard);
   out.parameter_type_ = sizes.activation_dtype;
   if (!sizes.tensors.empty() && sizes.tensors.size() != sizes.grads.size()) {
     return fail(ErrorCode::kConfig, fmt::format("the model lists parameter tensors of {} stages, it has {}",
                                                 sizes.tensors.size(), sizes.grads.size()));
   }
+  auto holders = copy_holders(schedule);
+  if (!holders) return tl::unexpected(holders.error());
+  out.holders_ = std::move(*holders);
+  PL_TRY(out.check_sync(config, schedule));
   for (int stage = 0; stage < schedule.stages; ++stage) {
     const std::vector<ParamSize> tensors = tensors_of(sizes, index(stage));
     PL_TRY(check_tensors(sizes, index(stage), tensors));
@@ -81,15 +137,33 @@ void ModelBuffers::add_slots(Program& program, bool gradients) {
   for (std::size_t stage = 0; stage < rows_.size(); ++stage) {
     if (gradients) rows_[stage].gradients = add(SlotKind::kMainGrads, "main_grads", stage, DType::kF32);
     if (distributed_) rows_[stage].parameters = add(SlotKind::kParameters, "params", stage, parameter_type_);
+    if (sharded_) {
+      program.slots.back().persistent = false;
+      rows_[stage].shard = add(SlotKind::kParameterShard, "shard", stage, parameter_type_);
+      program.slots.back().bytes /= replicas_;
+    }
   }
 }
 
-void ModelBuffers::add_family(const RankGrid& grid, Program& program) {
-  if (!communicates()) return;
-  program.families.push_back({"dp", false, grid.groups(axis_bit(Axis::kDp))});
-  program.streams.push_back("dp");
-  family_ = static_cast<std::uint16_t>(program.families.size() - 1);
-  stream_ = static_cast<unsigned>(program.streams.size() - 1);
+void ModelBuffers::add_families(const RankGrid& grid, Program& program) {
+  const auto add = [&](const char* name, std::vector<std::vector<Rank>> instances, std::uint16_t& family,
+                       unsigned& stream) {
+    program.families.push_back({name, false, std::move(instances)});
+    program.streams.push_back(name);
+    family = static_cast<std::uint16_t>(program.families.size() - 1);
+    stream = static_cast<unsigned>(program.streams.size() - 1);
+  };
+  if (has_copies() && has_gradients_) {
+    std::vector<std::vector<Rank>> groups;
+    for (const auto& pipeline : grid.groups(axis_bit(Axis::kPp))) {
+      for (const std::vector<int>& holders : holders_) {
+        std::vector<Rank>& members = groups.emplace_back();
+        for (const int holder : holders) members.push_back(pipeline[index(holder)]);
+      }
+    }
+    add("copies", std::move(groups), copies_family_, copies_stream_);
+  }
+  if (communicates()) add("dp", grid.groups(axis_bit(Axis::kDp)), family_, stream_);
 }
 
 unsigned ModelBuffers::add_endpoints(EndpointKind kind, std::uint16_t slot, const Row& row,
@@ -113,13 +187,36 @@ unsigned ModelBuffers::add_endpoints(EndpointKind kind, std::uint16_t slot, cons
 }
 
 void ModelBuffers::add_endpoints(int stage, Program& program) {
-  if (!communicates()) return;
   Row& row = rows_[index(stage)];
+  if (row.has_endpoints) return;
+  row.has_endpoints = true;
+  if (has_copies() && has_gradients_) {
+    const SlotClass& sums = program.slots[row.gradients];
+    row.copies = static_cast<unsigned>(program.endpoints.size());
+    Endpoint out;
+    out.name = "copies." + sums.name;
+    out.kind = EndpointKind::kAllReduce;
+    out.dtype = sums.dtype;
+    out.family = copies_family_;
+    out.slot = row.gradients;
+    out.bytes = sums.bytes;
+    program.endpoints.push_back(std::move(out));
+  }
+  if (!communicates()) return;
   if (has_gradients_) {
     row.reduce = add_endpoints(distributed_ ? EndpointKind::kReduceScatter : EndpointKind::kAllReduce,
                                row.gradients, row, program);
   }
   if (distributed_) row.gather = add_endpoints(EndpointKind::kAllGather, row.parameters, row, program);
+  if (!sharded_) return;
+  const auto kernel = [&](KernelKind kind, const char* name, std::vector<std::uint16_t> reads,
+                          std::vector<std::uint16_t> frees, std::vector<std::uint16_t> writes) {
+    program.kernels.push_back({fmt::format("{}.{}", name, stage), kind, static_cast<std::uint16_t>(stage),
+                               std::move(reads), std::move(frees), std::move(writes)});
+    return static_cast<unsigned>(program.kernels.size() - 1);
+  };
+  row.unshard = kernel(KernelKind::kUnshard, "unshard", {row.shard}, {}, {row.parameters});
+  row.reshard = kernel(KernelKind::kReshard, "reshard", {}, {row.parameters}, {});
 }
 
 std::int64_t ModelBuffers::owned(int stage) const {
@@ -136,6 +233,21 @@ int ModelBuffers::issue(unsigned first, int stage, unsigned flags, unsigned queu
         make_item(ItemOp::kOp, kNoMicrobatch, kAfterCompute | flags, first + bucket, stream_ | queue << 8));
   }
   return static_cast<int>(buckets);
+}
+
+void ModelBuffers::add_copies(int stage, std::vector<Item>& items) const {
+  if (!has_copies()) return;
+  items.push_back(make_item(ItemOp::kOp, kNoMicrobatch, kAfterCompute | kComputeWaits,
+                            rows_[index(stage)].copies, copies_stream_));
+}
+
+void ModelBuffers::unshard(int stage, std::vector<Item>& items) const {
+  items.push_back(make_item(ItemOp::kLaunch, kNoMicrobatch, 0, rows_[index(stage)].unshard, kComputeStream));
+  gather(stage, kHandle, kSlotQueue, items);
+}
+
+void ModelBuffers::reshard(int stage, std::vector<Item>& items) const {
+  items.push_back(make_item(ItemOp::kLaunch, kNoMicrobatch, 0, rows_[index(stage)].reshard, kComputeStream));
 }
 
 int ModelBuffers::reduce(int stage, unsigned flags, unsigned queue, std::vector<Item>& items) const {

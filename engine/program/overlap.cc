@@ -30,7 +30,7 @@ Overlap::Overlap(const ModelBuffers& buffers, Plan plan)
     : buffers_(&buffers),
       plan_(std::move(plan)),
       last_backward_(plan_.stages.size()),
-      reduced_(plan_.stages.size(), !plan_.reduces),
+      reduced_(plan_.stages.size(), !plan_.reduces && !plan_.listed_reductions),
       gathered_(plan_.stages.size(), !plan_.gathers) {
   for (std::size_t i = 0; i < plan_.backwards.size(); ++i)
     last_backward_[static_cast<std::size_t>(chunk_of(plan_.backwards[i].stage))] = i;
@@ -94,6 +94,11 @@ void Overlap::before_forward(std::vector<Item>& items) {
   const int chunk = chunk_of(plan_.forwards[next_forward_++].stage);
   gather(chunk, items);  // has begun already, by the rules above
   wait_for_gathers(chunk, items);
+}
+
+void Overlap::reduce_now(int stage, std::vector<Item>& items) {
+  if (buffers_ == nullptr) return;
+  reductions_ += buffers_->reduce(stage, kHandle, kReduceQueue, items);
 }
 
 void Overlap::after_backward(std::vector<Item>& items) {

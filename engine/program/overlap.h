@@ -9,7 +9,8 @@
 //   parameters  default: at the step's begin. Aligned, interleaved: chunks 0 and 1 then, chunk c before the forward
 //               that is r forwards before the first of chunk c-1. Awaited before the chunk's first forward.
 //
-// Lists of actions that have no Megatron calls (CSV, generators by name) use the default.
+// Lists of actions that have no Megatron calls (CSV, generators by name) use the default, unless they say by
+// REDUCE_GRAD where a stage's reduction begins: then these begin there, and no others.
 #pragma once
 
 #include <vector>
@@ -33,10 +34,11 @@ class Overlap {
     int microbatch = 0;
   };
   struct Plan {
-    int rank = 0;          // pipeline coordinate
-    bool calls = false;    // made of Megatron's calls, so that alignment has a meaning
-    bool reduces = false;  // reductions overlap
-    bool gathers = false;  // gathers overlap
+    int rank = 0;                    // pipeline coordinate
+    bool calls = false;              // made of Megatron's calls, so that alignment has a meaning
+    bool reduces = false;            // reductions overlap
+    bool listed_reductions = false;  // where the rows say: reduce_now()
+    bool gathers = false;            // gathers overlap
     bool align_reduce = false;
     bool align_gather = false;
     std::vector<int> stages;                // held by the rank, ascending: its chunks
@@ -50,6 +52,9 @@ class Overlap {
   void begin(std::vector<Item>& items);           // at the step's begin
   void before_forward(std::vector<Item>& items);  // the next one of `forwards`
   void after_backward(std::vector<Item>& items);  // of the next one of `backwards`
+  // A REDUCE_GRAD of the rows.
+  void reduce_now(int stage, std::vector<Item>& items);
+  bool reduces() const { return plan_.reduces || plan_.listed_reductions; }
   // After the pipeline's work: what has not begun begins.
   void finish(std::vector<Item>& items);
   // The compute stream waits for all reductions that have begun.

@@ -116,17 +116,19 @@ constexpr int item_stream(Item item) { return static_cast<int>(item_aux(item) & 
 constexpr int item_queue(Item item) { return static_cast<int>(item_aux(item) >> 8); }      // kOp with kHandle
 
 enum class SlotKind : std::uint8_t {
-  kActivation,     // the tensor that enters stage `stage`
-  kGradient,       // the loss's gradient with respect to that tensor
-  kStash,          // what a forward keeps for its backward
-  kMainGrads,      // gradient buffer of stage `stage` (param_layout.h), persistent
-  kParameters,     // parameter buffer of stage `stage` in the model's precision, persistent
-  kTiedGrad,       // gradient of the embedding shared by the first and the last stage
-  kFoundInf,       // one float: not 0 when a gradient is not finite
+  kActivation,  // the tensor that enters stage `stage`
+  kGradient,    // the loss's gradient with respect to that tensor
+  kStash,       // what a forward keeps for its backward
+  kMainGrads,   // gradient buffer of stage `stage` (param_layout.h), persistent
+  kParameters,  // parameter buffer of stage `stage` in the model's precision; persistent, unless it is sharded
+  kTiedGrad,    // gradient of the embedding shared by the first and the last stage
+  kFoundInf,    // one float: not 0 when a gradient is not finite
   kLocalFoundInf,  // the same of this rank alone
   kNormSums,  // int64 words of the gradient's sum of squares (base/exact_sum.h); then the zeros, if counted
   kSnapshot,  // optimizer state before a speculative step
   kOther,     // named by the program's author
+  kParameterShard,  // the part of kParameters that a data-parallel rank keeps, persistent
+  kShape,           // three int64: the shape of a tensor between stages, where shapes are exchanged before it
 };
 
 struct SlotClass {
@@ -154,6 +156,8 @@ enum class KernelKind : std::uint8_t {
   kSpeculativeStep,  // steps without clipping unless the own gradients overflowed, after a snapshot
   kValidateStep,     // keeps that step, takes it back, or does it again clipped; scaler
   kOther,
+  kUnshard,  // puts the own kParameterShard into a new kParameters, for an all-gather to complete
+  kReshard,  // releases kParameters
 };
 
 struct Kernel {
@@ -261,8 +265,10 @@ struct Program {
   RankGrid grid;
   int stages = 1;
   int microbatches = 1;
-  bool fragment = false;                     // slots that nobody writes count as written before the step
-  std::vector<std::uint16_t> rank_of_stage;  // pipeline coordinate of each stage
+  bool fragment = false;  // slots that nobody writes count as written before the step
+  // Pipeline coordinate of each stage; and again for every further pipeline over the same ranks, which has a copy of
+  // each stage. A microbatch passes through one of them, and the gradients of a stage's copies are added up.
+  std::vector<std::uint16_t> rank_of_stage;
   std::vector<SlotClass> slots;
   std::vector<Kernel> kernels;
   std::vector<Endpoint> endpoints;
@@ -277,6 +283,7 @@ struct Program {
   std::vector<Thread>
       threads;  // at least one a rank, in rank order; a rank's are in the order of their items
 
+  int pipelines() const { return stages == 0 ? 1 : static_cast<int>(rank_of_stage.size()) / stages; }
   std::span<const Item> thread_items(std::size_t thread) const {
     return std::span<const Item>(items).subspan(threads[thread].begin,
                                                 threads[thread].end - threads[thread].begin);

@@ -23,17 +23,18 @@ RunConfig with_microbatches(const RunConfig& config, std::int64_t microbatches) 
 
 Result<std::size_t> program_for(const RunConfig& config, std::int64_t microbatches, const ModelSizes& sizes,
                                 const LowerOptions& lowering, RunPlan& plan) {
+  const std::int64_t passes = microbatches * config.schedule.slices;
   for (std::size_t i = 0; i < plan.train.size(); ++i) {
-    if (plan.train[i].microbatches == microbatches) return i;
+    if (plan.train[i].microbatches == passes) return i;
   }
   Result<Program> program = program_of(with_microbatches(config, microbatches), sizes, lowering);
   if (!program) return tl::unexpected(program.error());
-  if (program->microbatches != microbatches) {
+  if (program->microbatches != passes) {
     return fail(
         ErrorCode::kConfig,
         fmt::format("the schedule has {} microbatches, and a step of the run has {}; a listed schedule "
                     "goes with one number of microbatches",
-                    program->microbatches, microbatches));
+                    program->microbatches, passes));
   }
   plan.train.push_back(std::move(*program));
   return plan.train.size() - 1;
@@ -72,7 +73,7 @@ Result<RunPlan> plan_run(const RunConfig& config, const ModelSizes& sizes, const
   }
   plan.main_program = plan.stretches.back().program;
   for (std::size_t i = 0; i < plan.train.size(); ++i) {
-    if (plan.train[i].microbatches == config.schedule.microbatches) plan.main_program = i;
+    if (plan.train[i].microbatches == config.passes()) plan.main_program = i;
   }
   const RunConfig steady = with_microbatches(config, config.schedule.microbatches);
   if (options.evaluation) {

@@ -1,6 +1,7 @@
 // What the script functions share: appending steps, and naming receives by their consumer.
 #pragma once
 
+#include <utility>
 #include <vector>
 
 #include "engine/program/script.h"
@@ -12,12 +13,15 @@ class ScriptBuilder {
   explicit ScriptBuilder(const ScriptArgs& args)
       : args_(args),
         forwards_received_(static_cast<std::size_t>(args.chunks)),
-        backwards_received_(static_cast<std::size_t>(args.chunks)) {}
+        backwards_received_(static_cast<std::size_t>(args.chunks)) {
+    if (args.reuse != nullptr) script_ = std::move(*args.reuse);
+    script_.clear();
+  }
 
-  bool first_rank() const { return args_.rank == 0; }
-  bool last_rank() const { return args_.rank == args_.ranks - 1; }
-  bool first_stage(int chunk) const { return first_rank() && chunk == 0; }
-  bool last_stage(int chunk) const { return last_rank() && chunk == args_.chunks - 1; }
+  bool first_rank() const { return args_.first_rank(); }
+  bool last_rank() const { return args_.last_rank(); }
+  bool first_stage(int chunk) const { return args_.first_stage(chunk); }
+  bool last_stage(int chunk) const { return args_.last_stage(chunk); }
 
   void phase(Phase phase) { add({StepKind::kPhase, static_cast<std::uint8_t>(phase), {}, {}, {}, {}, {}}); }
   void forward(int chunk, int microbatch) {
@@ -25,6 +29,18 @@ class ScriptBuilder {
   }
   void backward(int chunk, int microbatch) {
     add({StepKind::kBackward, 0, {chunk, microbatch}, {}, {}, {}, {}});
+  }
+  void combined_forward(int chunk, int microbatch) {
+    add({StepKind::kCombined, 0, {}, {}, {}, {}, {}});
+    forward(chunk, microbatch);
+  }
+  void combined_backward(int chunk, int microbatch) {
+    add({StepKind::kCombined, 0, {}, {}, {}, {}, {}});
+    backward(chunk, microbatch);
+  }
+  void combined_pair(ChunkMicrobatch ahead, ChunkMicrobatch back) {
+    combined_forward(ahead.chunk, ahead.microbatch);
+    backward(back.chunk, back.microbatch);
   }
   void free_output(int chunk, int microbatch) {
     add({StepKind::kFreeOutput, 0, {chunk, microbatch}, {}, {}, {}, {}});

@@ -25,6 +25,13 @@ Bytes state_bytes(const OptimizerConfig& config) {
   return main + (config.momentum > 0.0 ? 4 : 0);
 }
 
+// First and last stage are on different ranks. Where several pipelines cross, a rank may hold both, each of another
+// pipeline: then their gradients meet there, once the copies' have been added up.
+bool ends_apart(const Schedule& schedule) {
+  const std::vector<int> held = schedule.stages_of_rank(schedule.rank_of_stage.front());
+  return std::find(held.begin(), held.end(), schedule.stages - 1) == held.end();
+}
+
 }  // namespace
 
 Tail::Tail(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes,
@@ -35,9 +42,7 @@ Tail::Tail(const RunConfig& config, const Schedule& schedule, const ModelSizes& 
       options_(config.optimizer),
       scaled_(config.train.precision == Precision::kFp16 || config.loss_scale.constant > 0.0),
       has_tied_(sizes.tied_grad > 0),
-      tied_between_ranks_(has_tied_ &&
-                          schedule.rank_of_stage.front() !=
-                              schedule.rank_of_stage[static_cast<std::size_t>(schedule.stages - 1)]),
+      tied_between_ranks_(has_tied_ && ends_apart(schedule)),
       agrees_on_norm_(config.grid.pp() > 1 || (buffers.distributed() && config.grid.dp() > 1)),
       state_element_(state_bytes(config.optimizer)) {
   families(config);
@@ -61,11 +66,13 @@ void Tail::families(const RunConfig& config) {
   std::iota(world.begin(), world.end(), 0);
   if (tied_between_ranks_) {
     std::vector<std::vector<Rank>> groups;
-    const auto holder = [&](int stage) {
-      return static_cast<std::size_t>(schedule_.rank_of_stage[static_cast<std::size_t>(stage)]);
+    const auto holder = [&](int pipeline, int stage) {
+      return static_cast<std::size_t>(
+          schedule_.rank_of_stage[static_cast<std::size_t>(pipeline * schedule_.stages + stage)]);
     };
-    for (const auto& pipeline : grid.groups(axis_bit(Axis::kPp))) {
-      groups.push_back({pipeline[holder(0)], pipeline[holder(schedule_.stages - 1)]});
+    for (const auto& ranks : grid.groups(axis_bit(Axis::kPp))) {
+      for (int pipeline = 0; pipeline < schedule_.pipelines(); ++pipeline)
+        groups.push_back({ranks[holder(pipeline, 0)], ranks[holder(pipeline, schedule_.stages - 1)]});
     }
     tied_family_ = family("embedding", std::move(groups));
   }
@@ -121,7 +128,7 @@ Tail::Slots Tail::gradients(const Rows& rows) const {
 Tail::Slots Tail::parameters(const Rows& rows) const {
   Slots out;
   for (const int stage : rows.stages) {
-    if (buffers_.distributed()) out.push_back(buffers_.parameters(stage));
+    if (buffers_.distributed()) out.push_back(buffers_.updated(stage));
   }
   return out;
 }
@@ -221,7 +228,8 @@ void Tail::finish(int rank, Overlap& overlap, std::vector<Item>& items) const {
 }
 
 void Tail::reduce_gradients(const Rows& rows, Overlap& overlap, std::vector<Item>& items) const {
-  if (options_.overlap_grad_reduce) {
+  for (const int stage : rows.stages) buffers_.add_copies(stage, items);
+  if (overlap.reduces()) {
     overlap.wait_for_reductions(items);
   } else {
     for (const int stage : rows.stages) buffers_.reduce(stage, kComputeWaits, 0, items);
@@ -266,7 +274,7 @@ void Tail::step_and_validate(const Rows& rows, std::vector<Item>& items) const {
 }
 
 void Tail::gather(const Rows& rows, unsigned arm, std::vector<Item>& items) const {
-  if (!buffers_.distributed() || options_.overlap_param_gather) return;
+  if (!buffers_.distributed() || buffers_.sharded() || options_.overlap_param_gather) return;
   for (const int stage : rows.stages) buffers_.gather(stage, kComputeWaits | arm, 0, items);
 }
 

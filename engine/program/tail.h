@@ -1,5 +1,6 @@
 // The end of a training step, after the last backward: gradient reduction, agreement on overflow, norm, step or
-// skip. Order of the reductions: data parallel first, then the tied embedding over {first, last}
+// skip. Order of the reductions: copies of a stage (model_buffers.h), data parallel, then the tied embedding over
+// {first, last}
 // (megatron/core/distributed/finalize_model_grads.py); found_inf is agreed over every rank before anything
 // depends on it.
 //

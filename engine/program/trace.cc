@@ -26,6 +26,13 @@ class Tracer {
  private:
   static bool is_phase(const std::string& mark) { return mark[0] == '#' || mark == "FIN"; }
 
+  // X: what follows is part of a combined step. The marks of loss and first microbatch are not recorded there.
+  void begin_combined() {
+    close_call();
+    combined_ = true;
+    joins_ = false;
+  }
+
   void put(std::string text) {
     if (!out_.empty()) out_ += ';';
     out_ += text;
@@ -39,7 +46,12 @@ class Tracer {
   void next(Item item) {
     switch (item_op(item)) {
       case ItemOp::kMark:
-        mark(program_.marks[item_ref(item)]);
+        if (item_microbatch(item) == kNoMicrobatch) {
+          mark(program_.marks[item_ref(item)]);
+        } else {
+          close_call();
+          put("D:" + unit('F', item_microbatch(item), program_.stages - 1));
+        }
         return;
       case ItemOp::kOp:
         operation(item);
@@ -59,6 +71,7 @@ class Tracer {
   }
 
   void mark(const std::string& name) {
+    if (name == "X") return begin_combined();
     close_call();
     if (!is_phase(name)) {
       call_ = name;
@@ -133,6 +146,7 @@ class Tracer {
   void launch(Item item) {
     const Kernel& kernel = program_.kernels[item_ref(item)];
     if (kernel.kind != KernelKind::kForward && kernel.kind != KernelKind::kBackward) return;
+    if (!call_.empty()) combined_ = false;
     close_call();
     const bool forward = kernel.kind == KernelKind::kForward;
     const int microbatch = item_microbatch(item);
@@ -141,12 +155,18 @@ class Tracer {
       std::string source = consumed(kernel.reads, microbatch, SlotKind::kActivation);
       if (source.empty()) source = consumed(kernel.frees, microbatch, SlotKind::kActivation);
       text += source;
-      if (kernel.stage == program_.stages - 1) text += '!';
-      if (style_ == TraceStyle::kCurrent && microbatch == 0) text += '*';
+      if (!combined_ && kernel.stage == program_.stages - 1) text += '!';
+      if (!combined_ && style_ == TraceStyle::kCurrent && microbatch == 0) text += '*';
     } else {
       text += consumed(kernel.frees, microbatch, SlotKind::kGradient);
     }
-    put(std::move(text));
+    if (combined_ && joins_) {
+      out_ += '+' + text;
+      combined_ = false;
+      return;
+    }
+    put(combined_ ? 'X' + text : std::move(text));
+    joins_ = combined_;
   }
 
   void release(Item item) {
@@ -167,6 +187,8 @@ class Tracer {
   std::string operations_;
   bool grouped_ = false;
   bool done_ = false;
+  bool combined_ = false;  // the next pass belongs to a combined step
+  bool joins_ = false;     // and is not the first of it
   int receives_ = 0;
   std::map<std::pair<std::uint16_t, int>, int> received_;
   std::map<unsigned, std::deque<std::string>> handles_;

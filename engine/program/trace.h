@@ -1,7 +1,7 @@
 // The Megatron call trace of a pipeline rank, in the oracle's notation (tests/oracles/megatron/README.md):
 // F3.1<8!*, calls with their operations, D: deallocations, phase marks. It is read off a lowered Program, so
 // comparing it with the recorded original compares what runs. Collectives over data parallel are GSc (the
-// gradients of chunk c) and PSc (its parameters), once a chunk, however many buckets it has.
+// gradients of chunk c) and PSc (its parameters), once a chunk, however many buckets it has. X begins a combined step.
 #pragma once
 
 #include <cstdint>

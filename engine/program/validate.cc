@@ -52,12 +52,17 @@ class Validator {
       return bad(fmt::format("legacy stream {} does not exist", program_.extras.legacy_stream));
     if (program_.stages < 1 || program_.stages > kMaxTableRows)
       return bad(fmt::format("stages = {}", program_.stages));
-    if (program_.rank_of_stage.size() != static_cast<std::size_t>(program_.stages))
-      return bad("placement does not cover all stages");
-    for (std::size_t stage = 0; stage < program_.rank_of_stage.size(); ++stage) {
+    const std::size_t placed = program_.rank_of_stage.size();
+    if (placed == 0 || placed % static_cast<std::size_t>(program_.stages) != 0)
+      return bad(
+          fmt::format("placement has {} ranks for {} stages; list them once, or as often as there are "
+                      "pipelines",
+                      placed, program_.stages));
+    for (std::size_t stage = 0; stage < placed; ++stage) {
       if (program_.rank_of_stage[stage] < program_.grid.pp()) continue;
-      return bad(fmt::format("stage {} is placed at pipeline coordinate {}, pp is {}", stage,
-                             program_.rank_of_stage[stage], program_.grid.pp()));
+      return bad(fmt::format("stage {} is placed at pipeline coordinate {}, pp is {}",
+                             stage % static_cast<std::size_t>(program_.stages), program_.rank_of_stage[stage],
+                             program_.grid.pp()));
     }
     for (const SlotClass& slot : program_.slots) {
       if (slot.bytes < 0) return bad("slot " + slot.name + " has a negative size");

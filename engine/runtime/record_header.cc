@@ -9,6 +9,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/json_writer.h"
 #include "engine/base/text.h"
+#include "engine/program/names.h"
 #include "engine/runtime/record_file.h"
 
 namespace plumbline::record_file {
@@ -16,8 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kKernelKinds = static_cast<int>(KernelKind::kOther) + 1;
-constexpr int kSlotKinds = static_cast<int>(SlotKind::kOther) + 1;
+constexpr int kKernelKinds = static_cast<int>(kKernelKindNames.size());
+constexpr int kSlotKinds = static_cast<int>(kSlotKindNames.size());
 constexpr int kEndpointKinds = static_cast<int>(EndpointKind::kReduceScatter) + 1;
 
 void write_numbers(JsonWriter& out, const char* key, const std::vector<std::int32_t>& values) {

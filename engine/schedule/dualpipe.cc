@@ -56,7 +56,9 @@ Result<Schedule> make(const GeneratorArgs& args) {
     const bool second_half = rank >= ranks / 2;
     const int position = second_half ? ranks - 1 - rank : rank;
     row.clear();
-    for (const PhaseStep& step : DualPipeRow(ranks / 2, position, half).build()) {
+    DualPipeRow steps(ranks / 2, position, half);
+    steps.build();
+    for (const PhaseStep& step : steps.steps()) {
       const bool up = (step.phase == 1) != second_half;
       const int stage = up ? ranks - 1 - rank : rank;
       const int microbatch = up ? half + step.microbatch : step.microbatch;

@@ -15,12 +15,15 @@
 //
 // Weight gradients that I leaves open wait in one queue, first in, first out. JaxPP ends differently, see
 // dualpipe_v_jaxpp.cc.
+//
+// Calls. DeepSeek's code gathers sends and receives and passes them to the network as one batch before each
+// computation: as a rule the sends of what was computed since the last batch, then the receive of what comes
+// next. Two receives go out earlier: in step 2 that of the next F0, beside F1's, and in step 3 that of F1, beside
+// W's batch. In step 2 the output of F0 is sent after F1's, but by DualPipe's innermost ranks.
 #pragma once
 
-#include <algorithm>
 #include <deque>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "engine/schedule/generator.h"
@@ -34,117 +37,65 @@ struct PhaseStep {
   bool paired = false;  // with the next step
 };
 
+// A send or receive, in the batch that goes out before step `before`; after the last step if there is none.
+struct PhaseCall {
+  std::size_t before = 0;
+  ActionKind kind = ActionKind::kSendForward;
+  int phase = 0;
+  int microbatch = 0;  // of that phase
+};
+
 enum class DualPipeEnding { kDeepSeek, kJaxPP };
+// Whose order of calls: they differ in step 2 on the innermost rank.
+enum class DualPipeCalls { kDualPipe, kDualPipeV };
 
 class DualPipeRow {
  public:
-  DualPipeRow(int depth, int position, int microbatches, DualPipeEnding ending = DualPipeEnding::kDeepSeek)
-      : depth_(depth), position_(position), microbatches_(microbatches), ending_(ending) {}
+  DualPipeRow(int depth, int position, int microbatches, DualPipeEnding ending = DualPipeEnding::kDeepSeek,
+              DualPipeCalls calls = DualPipeCalls::kDualPipeV)
+      : depth_(depth), position_(position), microbatches_(microbatches), ending_(ending), style_(calls) {}
 
-  std::vector<PhaseStep> build() {
-    const int inner = depth_ - position_ - 1;
-    for (int i = 0; i < 2 * inner; ++i) forward(0);
-    for (int i = 0; i < position_ + 1; ++i) {
-      forward(0);
-      forward(1);
-    }
-    for (int i = 0; i < inner; ++i) {
-      input_grad(1);
-      weight_grad();
-      forward(1);
-    }
-    cross(microbatches_ - 2 * depth_ + position_ + 1, inner == 0);
-    for (int i = 0; i < inner; ++i) {
-      backward(1);
-      pair(1, 0);
-    }
-    if (ending_ == DualPipeEnding::kJaxPP) {
-      end_as_jaxpp(inner);
-      return std::move(steps_);
-    }
-    drain();
-    for (int i = 0; i < inner; ++i) {
-      weight_grad();
-      input_grad(0);
-    }
-    for (int i = 0; i < position_ + 1; ++i) weight_grad();
-    return std::move(steps_);
-  }
+  void build();
+  const std::vector<PhaseStep>& steps() const { return steps_; }
+  // As the code calls them, with those that the ends of the way have no partner for. Not JaxPP's.
+  const std::vector<PhaseCall>& calls() const { return calls_; }
 
  private:
-  void forward(int phase, bool paired = false) {
-    steps_.push_back({ActionKind::kForward, phase, forwards_[phase]++, paired});
-  }
-  void backward(int phase) { steps_.push_back({ActionKind::kBackward, phase, backwards_[phase]++, false}); }
-  void pair(int forward_phase, int backward_phase) {
-    forward(forward_phase, true);
-    backward(backward_phase);
-  }
-  void input_grad(int phase) {
-    open_.push_back({ActionKind::kWeightGrad, phase, backwards_[phase], false});
-    steps_.push_back({ActionKind::kInputGrad, phase, backwards_[phase]++, false});
-  }
-  void weight_grad() {
-    steps_.push_back(open_.front());
-    open_.pop_front();
-  }
+  enum class Receive { kNow, kDone };
+  enum class Send { kNow, kLater };
 
-  void cross(int times, bool innermost) {
-    for (int i = 0; i < times; ++i) {
-      if (i == 0 && innermost) {
-        forward(0);
-        backward(1);
-      } else {
-        pair(0, 1);
-      }
-      pair(1, 0);
-    }
-  }
-
-  // Odd positions split from the middle B1 on, even ones from the B0 behind it.
-  void drain() {
-    const int times = position_ + 1;
-    for (int i = 0; i < times; ++i) {
-      const bool behind = i > times / 2;
-      const bool middle = i == times / 2;
-      if (behind || (middle && position_ % 2 == 1)) {
-        input_grad(1);
-      } else {
-        backward(1);
-      }
-      if (behind || middle) {
-        input_grad(0);
-      } else {
-        backward(0);
-      }
-    }
-  }
-
-  // From the middle on one phase is split, phase 1 on odd positions and phase 0 on even ones, but never the
-  // first stage's; then the I that are left, then all W, microbatch by microbatch.
-  void end_as_jaxpp(int inner) {
-    const auto backward_0 = [&](bool split) { split&& position_ > 0 ? input_grad(0) : backward(0); };
-    for (int i = 0; i < position_ + 1; ++i) {
-      const bool split = i >= (position_ + 1) / 2;
-      split&& position_ % 2 == 1 ? input_grad(1) : backward(1);
-      backward_0(split && position_ % 2 == 0);
-    }
-    for (int i = 0; i < inner; ++i) backward_0(true);
-    std::sort(open_.begin(), open_.end(), [](const PhaseStep& a, const PhaseStep& b) {
-      return a.microbatch != b.microbatch ? a.microbatch < b.microbatch : a.phase < b.phase;
-    });
-    while (!open_.empty()) weight_grad();
-  }
+  void call(ActionKind kind, int phase);
+  void receive_forward(int phase) { call(ActionKind::kRecvForward, phase); }
+  void send_forward(int phase) { call(ActionKind::kSendForward, phase); }
+  void compute(ActionKind kind, int phase, bool paired = false);
+  void forward(int phase, Receive receive = Receive::kNow, Send send = Send::kNow);
+  void backward(int phase, ActionKind kind = ActionKind::kBackward, Send send = Send::kNow);
+  void pair(int forward_phase, int backward_phase, Receive receive = Receive::kNow);
+  void weight_grad();
+  void warm_up(int inner);
+  void cross(int times, bool innermost);
+  void drain();
+  void end_as_jaxpp(int inner);
 
   const int depth_, position_, microbatches_;
   const DualPipeEnding ending_;
-  int forwards_[2] = {0, 0};
-  int backwards_[2] = {0, 0};
+  const DualPipeCalls style_;
+  int computed_[2][2] = {};  // forwards and backwards of each phase
+  int called_[4][2] = {};    // by kind of call and phase
   std::deque<PhaseStep> open_;
   std::vector<PhaseStep> steps_;
+  std::vector<PhaseCall> calls_;
 };
 
 // The whole DualPipeV with either ending, two chunks a rank.
 Result<Schedule> dualpipe_v_schedule(const GeneratorArgs& args, std::string_view name, DualPipeEnding ending);
+
+// The calls of one rank of `dualpipe` or `dualpipe-v`, and the index in its row before which each goes out (the row's
+// size: at the end). What has no partner, at the ends of a pipeline or on the same rank, is left out.
+struct DualPipeCall {
+  std::size_t before = 0;
+  Action action;
+};
+std::vector<DualPipeCall> dualpipe_calls(const Schedule& schedule, int rank);
 
 }  // namespace plumbline

@@ -64,7 +64,7 @@ struct WrittenTensor {
 
 struct WrittenFile {
   std::uint64_t bytes = 0;
-  std::uint64_t header_digest = 0;     // of the bytes before the first tensor            // of the whole file
+  std::uint64_t header_digest = 0;     // of the bytes before the first tensor
   std::vector<WrittenTensor> tensors;  // in the file's order
 };
 

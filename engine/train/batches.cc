@@ -109,11 +109,11 @@ Result<std::unique_ptr<BatchSource>> text_batches(const RunConfig& config, const
 
 Result<std::unique_ptr<BatchSource>> toy_batches(const RunConfig& config) {
   const int most = toy_max_entries(dtype_of(config.train.precision));
-  const std::int64_t entries = std::int64_t{config.schedule.microbatches} * config.parallel.dp;
+  const std::int64_t entries = std::int64_t{config.passes()} * config.parallel.dp;
   if (entries > most) {
     return fail(ErrorCode::kConfig,
                 fmt::format("the toy model proves at most {} microbatches over all replicas in this "
-                            "precision; schedule.microbatches * parallel.dp is {}",
+                            "precision; schedule.microbatches * schedule.slices * parallel.dp is {}",
                             most, entries));
   }
   return std::make_unique<ToyBatches>(config);

@@ -1,6 +1,7 @@
 #include "engine/train/rank_model.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 #include <utility>
 
@@ -131,6 +132,49 @@ void RankModel::bind_parameters(int stage, std::byte* memory) {
   }
 }
 
+// Calls visit(bucket, begin of the bucket, begin of the own part in it, begin of that in the shards, size), in bytes.
+template <typename Visit>
+void RankModel::for_each_shard(int stage, Visit visit) const {
+  const GradBuffer* grads = buffer(stage);
+  if (grads == nullptr) return;
+  const auto element = static_cast<std::ptrdiff_t>(dtype_bytes(grads->key().parameter));
+  std::ptrdiff_t kept = 0;
+  for (int bucket = 0; bucket < grads->buckets(); ++bucket) {
+    const std::ptrdiff_t size = grads->layout().shard_numel(bucket) * element;
+    const std::ptrdiff_t begin = grads->layout().buckets()[static_cast<std::size_t>(bucket)].begin * element;
+    visit(bucket, begin, grads->options().shard * size, kept, size);
+    kept += size;
+  }
+}
+
+void RankModel::bind_shard(int stage, std::byte* memory) {
+  for_each_shard(
+      stage, [&](int bucket, std::ptrdiff_t, std::ptrdiff_t own, std::ptrdiff_t kept, std::ptrdiff_t size) {
+        std::memcpy(memory + kept, buffer(stage)->parameter_bytes(bucket).data() + own,
+                    static_cast<std::size_t>(size));
+      });
+  shards_[stage] = memory;
+  reshard(stage);
+}
+
+void RankModel::unshard(int stage, std::byte* whole) {
+  for_each_shard(stage, [&](int bucket, std::ptrdiff_t begin, std::ptrdiff_t own, std::ptrdiff_t kept,
+                            std::ptrdiff_t size) {
+    std::memcpy(whole + begin + own, shards_.at(stage) + kept, static_cast<std::size_t>(size));
+    buffer(stage)->point_parameters(bucket, whole + begin);
+  });
+}
+
+// The bucket's tensors begin where a whole bucket around the own part would: only that part is memory.
+void RankModel::reshard(int stage) {
+  for_each_shard(
+      stage, [&](int bucket, std::ptrdiff_t, std::ptrdiff_t own, std::ptrdiff_t kept, std::ptrdiff_t) {
+        const auto around =
+            reinterpret_cast<std::uintptr_t>(shards_.at(stage) + kept) - static_cast<std::uintptr_t>(own);
+        buffer(stage)->point_parameters(bucket, reinterpret_cast<std::byte*>(around));
+      });
+}
+
 void RankModel::zero_gradients() {
   optimizer().zero_grad();
   for (const auto& grads : buffers_) {
@@ -148,6 +192,20 @@ Status RankModel::collect_leaf_gradients(int stage) {
     value.mutable_grad().reset();
   }
   return {};
+}
+
+std::vector<at::Tensor> RankModel::take_leaf_gradients(int stage) {
+  std::vector<at::Tensor> out(slices().size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (slices()[i].stage == stage) std::swap(out[i], leaf(slices()[i]).mutable_grad());
+  }
+  return out;
+}
+
+void RankModel::put_leaf_gradients(std::vector<at::Tensor> gradients) {
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    if (gradients[i].defined()) leaf(slices()[i]).mutable_grad() = std::move(gradients[i]);
+  }
 }
 
 at::Tensor RankModel::tied_gradient(std::size_t slice) const {

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -52,10 +53,21 @@ class RankModel {
   // The stage's buffer lies in `memory` from now on.
   void bind_gradients(int stage, std::byte* memory);
   void bind_parameters(int stage, std::byte* memory);
+  // Sharded parameters. From bind_shard() on this rank keeps its own parts alone, bucket after bucket in `memory`, and
+  // only these may be looked at; unshard() begins a whole buffer with them, in which the model computes until
+  // reshard().
+  void bind_shard(int stage, std::byte* memory);
+  void unshard(int stage, std::byte* whole);
+  void reshard(int stage);
+  bool sharded() const { return !shards_.empty(); }
 
   void zero_gradients();
   // Adds the leaf gradients of a stage's last backward to its buffer and drops them.
   Status collect_leaf_gradients(int stage);
+  // Takes them from the leaves without adding, and puts them back: between the parts of a backward. By slice;
+  // undefined where there is none.
+  std::vector<at::Tensor> take_leaf_gradients(int stage);
+  void put_leaf_gradients(std::vector<at::Tensor> gradients);
   // Own part of a slice's main gradient, flat: all of it, or this rank's shard of its bucket (a tied parameter has
   // a bucket of its own; padding is included).
   at::Tensor tied_gradient(std::size_t slice) const;
@@ -84,6 +96,8 @@ class RankModel {
   explicit RankModel(Parts parts) : parts_(std::move(parts)) {}
   void make_parameters();
   Status make_buffers();
+  template <typename Visit>
+  void for_each_shard(int stage, Visit visit) const;
   GradBuffer* buffer(int stage) const { return buffers_[static_cast<std::size_t>(stage)].get(); }
   at::Tensor& leaf(const ParameterSlice& slice) const;
   ShardedTensor whole_weight(const ParameterSlice& slice) const;
@@ -91,6 +105,7 @@ class RankModel {
   Parts parts_;
   std::vector<ParameterPtr> params_;                  // by slice
   std::vector<std::shared_ptr<GradBuffer>> buffers_;  // by stage; null: not held, or without parameters
+  std::map<int, std::byte*> shards_;                  // by stage, where parameters are sharded
   OptimizerAndScheduler made_;
 };
 

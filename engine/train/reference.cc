@@ -21,17 +21,22 @@ std::vector<int> all_stages(const RunConfig& config) {
 
 }  // namespace
 
-std::vector<std::vector<int>> backward_order_of(const Schedule& schedule) {
-  std::vector<std::vector<int>> order(static_cast<std::size_t>(schedule.stages));
-  for (const Action& action : schedule.actions) {
-    if (action.kind == ActionKind::kBackward) order[action.stage].push_back(action.microbatch);
+BackwardOrder backward_order_of(const Schedule& schedule) {
+  BackwardOrder order(static_cast<std::size_t>(schedule.stages));
+  for (int rank = 0; rank < schedule.ranks; ++rank) {
+    for (const int stage : schedule.stages_of_rank(rank)) {
+      std::vector<int>& copy = order[static_cast<std::size_t>(stage)].emplace_back();
+      for (const Action& action : schedule.row(rank)) {
+        const bool adds = action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeightGrad;
+        if (adds && action.stage == stage) copy.push_back(action.microbatch);
+      }
+    }
   }
   return order;
 }
 
 Result<SequentialReference> SequentialReference::create(const RunConfig& config, const ModelFamily& family,
-                                                        const BatchSource& batches,
-                                                        std::vector<std::vector<int>> order) {
+                                                        const BatchSource& batches, BackwardOrder order) {
   SequentialReference out;
   out.config_ = &config;
   out.batches_ = &batches;
@@ -92,19 +97,32 @@ SequentialReference::Sums SequentialReference::replica_gradients(std::int64_t co
     total += static_cast<double>(outputs[count - 1][m].item<float>());
   }
   loss += total / static_cast<double>(microbatches);
-  Sums sums;
+  Sums zeros;
   for (const ParameterSlice& slice : model_->slices())
-    sums.emplace_back(static_cast<std::size_t>(slice.size), 0.0f);
+    zeros.emplace_back(static_cast<std::size_t>(slice.size), 0.0f);
+  Sums sums = zeros;
   for (std::size_t s = count; s-- > 0;) {
-    for (const int m : order_[s]) {
-      const std::size_t at = static_cast<std::size_t>(m);
-      const at::Tensor gradient = s + 1 == count ? at::full({}, factor, at::TensorOptions().dtype(at::kFloat))
-                                                 : inputs[s + 1][at].grad();
-      torch::autograd::backward({outputs[s][at]}, {gradient});
-      add_leaves(static_cast<int>(s), sums);
+    for (std::size_t copy = 0; copy < order_[s].size(); ++copy) {
+      Sums of_copy = copy == 0 ? Sums() : zeros;
+      for (const int m : order_[s][copy]) {
+        const std::size_t at = static_cast<std::size_t>(m);
+        const at::Tensor gradient = s + 1 == count
+                                        ? at::full({}, factor, at::TensorOptions().dtype(at::kFloat))
+                                        : inputs[s + 1][at].grad();
+        torch::autograd::backward({outputs[s][at]}, {gradient});
+        add_leaves(static_cast<int>(s), copy == 0 ? sums : of_copy);
+      }
+      if (copy > 0) add_copy(static_cast<int>(s), sums, of_copy);
     }
   }
   return sums;
+}
+
+void SequentialReference::add_copy(int stage, Sums& sums, const Sums& copy) const {
+  for (std::size_t s = 0; s < sums.size(); ++s) {
+    if (model_->slices()[s].stage != stage) continue;
+    for (std::size_t i = 0; i < sums[s].size(); ++i) sums[s][i] += copy[s][i];
+  }
 }
 
 void SequentialReference::add_leaves(int stage, Sums& sums) {

@@ -3,7 +3,9 @@
 //
 //   1. All stages run in one process, the output of one a detached input of the next. The forwards of a
 //      replica go first, then its backwards, the last stage first, each stage's microbatches in the
-//      schedule's backward order of that stage.
+//      schedule's backward order of that stage - the order of B and W, by which weights' gradients are added.
+//      Where several pipelines hold copies of a stage, each copy adds its own microbatches, and the copies are
+//      added in rank order.
 //   2. The last stage's backward starts from float(scale / (M * dp)). Leaf gradients, in the run's precision,
 //      are added to fp32 sums in that order, starting from zero.
 //   3. Replicas are added in rank order: ((g0 + g1) + g2) + ...
@@ -30,6 +32,9 @@
 
 namespace plumbline {
 
+// Microbatches of each stage, one list for each copy of the stage, copies in rank order.
+using BackwardOrder = std::vector<std::vector<std::vector<int>>>;
+
 class SequentialReference {
  public:
   struct Step {
@@ -41,17 +46,15 @@ class SequentialReference {
     double lr = 0.0;
   };
 
-  // `config` and `batches` outlive it; steps have config.schedule.microbatches at first. `backward_order[s]` are the
-  // microbatches of stage s as its backwards come.
+  // `config` and `batches` outlive it; steps have config.schedule.microbatches at first.
   static Result<SequentialReference> create(const RunConfig& config, const ModelFamily& family,
-                                            const BatchSource& batches,
-                                            std::vector<std::vector<int>> backward_order);
+                                            const BatchSource& batches, BackwardOrder backward_order);
 
   // `overflow`: as if some gradient of the step had not been finite.
   Step step(std::int64_t consumed, bool overflow = false);
 
   // From the next step on. `backward_order` as above, of the schedule with this many microbatches.
-  void set_microbatches(int microbatches, std::vector<std::vector<int>> backward_order) {
+  void set_microbatches(int microbatches, BackwardOrder backward_order) {
     microbatches_ = microbatches;
     order_ = std::move(backward_order);
   }
@@ -68,20 +71,21 @@ class SequentialReference {
   SequentialReference() = default;
   Sums replica_gradients(std::int64_t consumed, int replica, float factor, double& loss);
   void add_leaves(int stage, Sums& sums);
+  void add_copy(int stage, Sums& sums, const Sums& copy) const;
   void add_tied_uses(Sums& sums) const;
   void update(Step& step, const Sums& gradients, bool overflow);
   ModelDigests digests() const;
 
   const RunConfig* config_ = nullptr;
   const BatchSource* batches_ = nullptr;
-  std::vector<std::vector<int>> order_;
+  BackwardOrder order_;
   std::vector<std::unique_ptr<Stage>> stages_;
   int microbatches_ = 1;
   int parameters_ = 0;
   std::unique_ptr<RankModel> model_;
 };
 
-// The microbatches of every stage in the order of its B actions.
-std::vector<std::vector<int>> backward_order_of(const Schedule& schedule);
+// In the order of the schedule's B and W.
+BackwardOrder backward_order_of(const Schedule& schedule);
 
 }  // namespace plumbline

@@ -1,5 +1,6 @@
 #include "engine/train/step_report.h"
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -103,6 +104,7 @@ StepReport report_of(const StageWorker& worker, const RunConfig& config, const R
   const RankModel& model = worker.model();
   StepReport report;
   report.rank = worker.rank();
+  report.replica = config.grid.coordinate(worker.rank(), Axis::kDp);
   report.result = worker.result();
   report.scale_after = model.scale();
   report.scaler = scaler_words(model.scaler());
@@ -132,6 +134,7 @@ std::string report_bytes(const StepReport& report) {
   const StepResult& result = report.result;
   Json json;
   json["rank"] = report.rank;
+  json["replica"] = report.replica;
   json["losses"] = result.losses;
   json["flags"] = {result.updated, result.skipped, result.rolled_back};
   json["numbers"] = {result.norm, result.lr, static_cast<double>(result.scale),
@@ -161,6 +164,7 @@ Result<StepReport> parse_report(std::string_view bytes) {
     const Json json = Json::from_cbor(bytes.begin(), bytes.end());
     StepReport report;
     report.rank = json.at("rank");
+    report.replica = json.at("replica");
     report.result.losses = json.at("losses").get<std::vector<double>>();
     report.result.updated = json.at("flags").at(0);
     report.result.skipped = json.at("flags").at(1);
@@ -191,17 +195,24 @@ Result<StepReport> parse_report(std::string_view bytes) {
 }
 
 double loss_of(const std::vector<StepReport>& reports) {
-  double total = 0.0;
-  int replicas = 0;
+  std::map<int, std::vector<double>> by_replica;
   for (const StepReport& report : reports) {
     const std::vector<double>& losses = report.result.losses;
     if (losses.empty()) continue;
+    std::vector<double>& all = by_replica[report.replica];
+    all.resize(losses.size(), std::numeric_limits<double>::quiet_NaN());
+    for (std::size_t m = 0; m < losses.size(); ++m) {
+      if (std::isnan(all[m])) all[m] = losses[m];
+    }
+  }
+  double total = 0.0;
+  for (const auto& [replica, losses] : by_replica) {
     double sum = 0.0;
     for (const double loss : losses) sum += loss;
     total += sum / static_cast<double>(losses.size());
-    ++replicas;
   }
-  return replicas == 0 ? std::numeric_limits<double>::quiet_NaN() : total / replicas;
+  return by_replica.empty() ? std::numeric_limits<double>::quiet_NaN()
+                            : total / static_cast<double>(by_replica.size());
 }
 
 Status compare_replicas(const std::vector<StepReport>& reports, int iteration) {

@@ -36,6 +36,7 @@ struct StepReport {
   };
 
   Rank rank = 0;
+  int replica = 0;
   StepResult result;
   float scale_after = 1.0f;
   std::string scaler;  // its state in words; equal on all ranks
@@ -58,7 +59,8 @@ StepReport report_of(const StageWorker& worker, const RunConfig& config, const R
 std::string report_bytes(const StepReport& report);
 Result<StepReport> parse_report(std::string_view bytes);
 
-// Mean loss over microbatches and replicas; NaN when no rank has any.
+// Mean loss over microbatches, in their order, then over replicas; NaN when no rank has any. Ranks of a replica with
+// copies of the last stage have losses of different microbatches.
 double loss_of(const std::vector<StepReport>& reports);
 // The ranks hold the same where they hold the same thing; `iteration` is for the message.
 Status compare_replicas(const std::vector<StepReport>& reports, int iteration);

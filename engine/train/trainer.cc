@@ -13,6 +13,7 @@
 #include "engine/config/explain.h"
 #include "engine/model/precision.h"
 #include "engine/program/run_plan.h"
+#include "engine/train/held_stages.h"
 #include "engine/train/model_groups.h"
 #include "engine/train/model_table.h"
 #include "engine/train/skip_notes.h"
@@ -71,16 +72,6 @@ struct Trainer::Impl {
 
 namespace {
 
-// Kept by rank; the order of replicas is that of their ranks.
-std::vector<int> stages_held(const Program& program, Rank rank) {
-  std::vector<int> held;
-  const int coordinate = program.grid.coordinate(rank, Axis::kPp);
-  for (int stage = 0; stage < program.stages; ++stage) {
-    if (program.rank_of_stage[static_cast<std::size_t>(stage)] == coordinate) held.push_back(stage);
-  }
-  return held;
-}
-
 int exit_code_of(const SimStep& step) {
   const auto deadlocked = [](const Finding& finding) {
     return finding.kind == FindingKind::kDeadlock || finding.kind == FindingKind::kCrossWired;
@@ -109,6 +100,14 @@ Status Trainer::Impl::make_programs(const ModelSizes& sizes) {
   if (!schedule) return tl::unexpected(schedule.error());
   if (schedule->forward_only)
     return fail(ErrorCode::kConfig, "schedule: forward-only has nothing to train; choose another one");
+  if (schedule->slices > 1 && !toy()) {
+    return fail(
+        ErrorCode::kConfig,
+        fmt::format(
+            "schedule.slices={}: model {} computes whole sequences and keeps nothing of one slice for "
+            "the next; use --slices 1, or --model toy",
+            schedule->slices, config.model.name));
+  }
   RunPlanOptions wanted;
   wanted.evaluation = config.train.eval_iterations > 0;
   wanted.iteration = iteration;
@@ -166,10 +165,16 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
       if (config.grid.coordinate(rank, Axis::kDp) != replica || !here(rank)) continue;
       StageWorker::Parts parts{&config, batches.get(), rank, {}, {}, keys};
       parts.stages.resize(stages);
-      const std::vector<int> held = stages_held(plan.main(), rank);
-      for (const int stage : held)
-        parts.stages[static_cast<std::size_t>(stage)] = std::move(made[static_cast<std::size_t>(stage)]);
-      parts.slices = table.slices(held);
+      const int coordinate = config.grid.coordinate(rank, Axis::kPp);
+      const std::vector<int> held = stages_held(plan.main(), coordinate);
+      for (const int stage : held) {
+        std::unique_ptr<Stage>& first =
+            made[static_cast<std::size_t>(stage)];  // the others are further copies
+        parts.stages[static_cast<std::size_t>(stage)] =
+            first != nullptr ? std::move(first)
+                             : family.make_stage({stage, static_cast<int>(stages), &config});
+      }
+      parts.slices = slices_held(plan.main(), table, coordinate, held);
       Result<std::unique_ptr<StageWorker>> worker = StageWorker::create(std::move(parts));
       if (!worker) return tl::unexpected(worker.error());
       owned[static_cast<std::size_t>(rank)] = std::move(*worker);
@@ -186,7 +191,7 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
 void Trainer::Impl::check_toy(const StageWorker& worker) {
   ToyStep step;
   step.dtype = dtype_of(config.train.precision);
-  step.microbatches = config.schedule.microbatches;
+  step.microbatches = config.passes();
   step.replicas = config.parallel.dp;
   step.step = consumed / samples_per_step(config);
   const float scale = worker.result().scale;
@@ -277,7 +282,9 @@ Result<bool> Trainer::Impl::step(const StepInput& input) {
   // An evaluation begins with the gathers that were still open, and changes nothing else.
   const bool gathers_late = config.optimizer.overlap_param_gather;
   const bool changed = input.evaluation ? gathers_late && input.evaluation_step == 0 : true;
-  const ReportWishes wishes{changed && (input.evaluation || !gathers_late), changed, !input.evaluation};
+  // Sharded parameters are nowhere whole.
+  const bool whole = !workers.front()->model().sharded() && (input.evaluation || !gathers_late);
+  const ReportWishes wishes{changed && whole, changed, !input.evaluation};
   const Result<std::vector<StepReport>> all = reports(wishes, &*done);
   if (!all) return tl::unexpected(all.error());
   if (options.channel != nullptr) done->findings.clear();  // they are in the reports
@@ -378,7 +385,8 @@ Status Trainer::Impl::load_checkpoint() {
   if (!resume.found) return {};
   PL_TRY(checkpoint->load(rank_states(), resume.notices));
   saved_iteration = config.checkpoint.save == config.checkpoint.load ? iteration : -1;
-  const Result<std::vector<StepReport>> all = reports({true, true, false}, nullptr);
+  const Result<std::vector<StepReport>> all =
+      reports({!workers.front()->model().sharded(), true, false}, nullptr);
   if (!all) return tl::unexpected(all.error());
   return compare_replicas(*all, iteration);
 }

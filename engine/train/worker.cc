@@ -13,6 +13,7 @@
 
 #include "engine/base/assert.h"
 #include "engine/base/exact_sum.h"
+#include "engine/model/deferred.h"
 #include "engine/model/precision.h"
 #include "engine/model/tensors.h"
 #include "engine/optim/tensor_ops.h"
@@ -22,6 +23,10 @@ namespace plumbline {
 struct StageWorker::Live {
   at::Tensor input;   // undefined on the first stage
   at::Tensor output;  // the loss on the last stage
+  // Between I and W: what I could not put off, by slice, and what it did.
+  std::vector<at::Tensor> gradients;
+  DeferredGradients deferred;
+  bool has_input_grad = false;
 };
 
 struct StageWorker::Call {
@@ -112,6 +117,7 @@ void StageWorker::begin_step(const StepInput& input) {
 Status StageWorker::bind(const SlotClass& slot, const SlotMemory& memory) {
   if (slot.kind == SlotKind::kMainGrads) model_->bind_gradients(slot.stage, memory.data);
   if (slot.kind == SlotKind::kParameters) model_->bind_parameters(slot.stage, memory.data);
+  if (slot.kind == SlotKind::kParameterShard) model_->bind_shard(slot.stage, memory.data);
   return {};
 }
 
@@ -133,9 +139,15 @@ Status StageWorker::run(const Call& call) {
     case KernelKind::kBackward:
       return backward(call);
     case KernelKind::kInputGrad:
+      return input_grad(call);
     case KernelKind::kWeightGrad:
-      return fail(ErrorCode::kUnsupported,
-                  "backwards in two parts (I and W) are not trained yet; use a schedule with B");
+      return weight_grad(call);
+    case KernelKind::kUnshard:
+      model_->unshard(call.stage(), call.slot(SlotKind::kParameters, call.stage()).data);
+      return {};
+    case KernelKind::kReshard:
+      model_->reshard(call.stage());
+      return {};
     case KernelKind::kOther:
       return fail(ErrorCode::kUnsupported, fmt::format("no computation for kernel {}", call.kernel->name));
     default:
@@ -173,21 +185,33 @@ Status StageWorker::forward(const Call& call) {
   } else {
     PL_TRY(copy_out(live.output, call.slot(SlotKind::kActivation, stage + 1),
                     fmt::format("the output of stage {}", stage)));
+    write_shape(call, stage + 1, live.output);
     if (!input_.evaluation) drop_data(live.output);
   }
   if (!input_.evaluation) live_.insert_or_assign({stage, call.microbatch()}, std::move(live));
   return {};
 }
 
-Status StageWorker::backward(const Call& call) {
+// For the ranks that exchange shapes before tensors: three sizes.
+void StageWorker::write_shape(const Call& call, int stage, const at::Tensor& tensor) {
+  const SlotMemory memory = call.slot(SlotKind::kShape, stage);
+  if (memory.data == nullptr) return;
+  const std::span<std::int64_t> sizes = values_of<std::int64_t>(memory);
+  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] = tensor.size(static_cast<std::int64_t>(i));
+}
+
+Result<StageWorker::Live*> StageWorker::find_live(const Call& call) {
+  const auto found = live_.find({call.stage(), call.microbatch()});
+  if (found != live_.end()) return &found->second;
+  return fail(ErrorCode::kState, fmt::format("{} of stage {}, microbatch {} without its forward",
+                                             call.kernel->kind == KernelKind::kWeightGrad ? "W" : "backward",
+                                             call.stage(), call.microbatch()));
+}
+
+// Runs the graph backwards and hands the input's gradient on; the weights' stay at the leaves, or where the caller
+// has them put off to.
+Status StageWorker::propagate(const Call& call, Live& live) {
   const int stage = call.stage();
-  const auto found = live_.find({stage, call.microbatch()});
-  if (found == live_.end()) {
-    return fail(ErrorCode::kState, fmt::format("backward of stage {}, microbatch {} without its forward",
-                                               stage, call.microbatch()));
-  }
-  Live live = std::move(found->second);
-  live_.erase(found);
   at::Tensor gradient;
   if (stage + 1 == call.kernel_call->program->stages) {
     const double share =
@@ -200,12 +224,49 @@ Status StageWorker::backward(const Call& call) {
     gradient = view_of(call.slot(SlotKind::kGradient, stage + 1), *parts_.config);
   }
   torch::autograd::backward({live.output}, {gradient});
-  PL_TRY(model_->collect_leaf_gradients(stage));
   if (stage == 0) return {};
   at::Tensor passed = live.input.grad();
   if (!passed.defined()) passed = at::zeros_like(live.input);
+  write_shape(call, stage, passed);
   return copy_out(passed, call.slot(SlotKind::kGradient, stage),
                   fmt::format("the input gradient of stage {}", stage));
+}
+
+Status StageWorker::backward(const Call& call) {
+  Result<Live*> live = find_live(call);
+  if (!live) return tl::unexpected(live.error());
+  PL_TRY(propagate(call, **live));
+  live_.erase({call.stage(), call.microbatch()});
+  return model_->collect_leaf_gradients(call.stage());
+}
+
+Status StageWorker::input_grad(const Call& call) {
+  Result<Live*> found = find_live(call);
+  if (!found) return tl::unexpected(found.error());
+  Live& live = **found;
+  {
+    const DeferScope scope(live.deferred);
+    PL_TRY(propagate(call, live));
+  }
+  live.gradients = model_->take_leaf_gradients(call.stage());
+  live.has_input_grad = true;
+  live.input.reset();
+  live.output.reset();
+  return {};
+}
+
+Status StageWorker::weight_grad(const Call& call) {
+  Result<Live*> found = find_live(call);
+  if (!found) return tl::unexpected(found.error());
+  Live& live = **found;
+  if (!live.has_input_grad) {
+    return fail(ErrorCode::kState,
+                fmt::format("W of stage {}, microbatch {} without its I", call.stage(), call.microbatch()));
+  }
+  model_->put_leaf_gradients(std::move(live.gradients));
+  live.deferred.run();
+  live_.erase({call.stage(), call.microbatch()});
+  return model_->collect_leaf_gradients(call.stage());
 }
 
 Status StageWorker::tail(const Call& call) {

@@ -7,6 +7,9 @@
 // fp32, in the order of the backwards, in the stage's gradient buffer: the slot main_grads.S, which the
 // reductions work on. With the distributed optimizer the model's parameters lie in the slots params.S.
 //
+// A backward in two parts: I runs the whole backward, but puts off what only the weights need (model/deferred.h); W
+// does that and adds it up. Both together give the bits of a B in W's place.
+//
 // Memory. A forward's input is a view of its slot, which lives until the backward; its output is copied into
 // its slot and then dropped while the graph is kept (Megatron's deallocation), so the slot is the only copy.
 // A stash slot is a token: what it stands for is the graph kept here under (stage, microbatch).
@@ -83,6 +86,11 @@ class StageWorker : public Worker {
   Status run(const Call& call);
   Status forward(const Call& call);
   Status backward(const Call& call);
+  Status input_grad(const Call& call);
+  Status weight_grad(const Call& call);
+  Result<Live*> find_live(const Call& call);
+  Status propagate(const Call& call, Live& live);
+  static void write_shape(const Call& call, int stage, const at::Tensor& tensor);
   Status tail(const Call& call);
   Status collect_tied(const Call& call) const;
   Status merge_tied(const Call& call) const;

@@ -14,6 +14,7 @@
 #include "sim/verify/agreement.h"
 #include "sim/verify/cold.h"
 #include "sim/verify/coverage.h"
+#include "sim/verify/gradient_sync.h"
 #include "sim/verify/host_pass.h"
 #include "sim/verify/matching.h"
 #include "sim/verify/progress.h"
@@ -58,6 +59,9 @@ class Check {
     hosts();
     merge(verdict_.findings, check_coverage(world_, facts_of_));
     merge(verdict_.findings, check_agreement(world_, facts_of_));
+    const SyncReplicas replicas =
+        reduced_ == nullptr ? SyncReplicas{} : SyncReplicas{reduced_->replicas, &reduced_->members};
+    merge(verdict_.findings, check_gradient_sync(world_, replicas));
     memory_limit();
     certification_.mode = certification_model().name();
     default_.mode = default_model().name();

@@ -37,7 +37,8 @@ struct HostTables {
     for (const Kernel& kernel : program.kernels) {
       computes.push_back(kernel.kind <= KernelKind::kWeightGrad);
       // A Program that is met for the first time has its lists all over memory; they are needed soon.
-      for (const auto* list : {&kernel.reads, &kernel.writes, &kernel.frees}) __builtin_prefetch(list->data());
+      for (const auto* list : {&kernel.reads, &kernel.writes, &kernel.frees})
+        __builtin_prefetch(list->data());
     }
     endpoints.reserve(program.endpoints.size());
     for (const Endpoint& endpoint : program.endpoints) {

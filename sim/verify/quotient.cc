@@ -30,6 +30,7 @@ class Quotient {
     PL_TRY(endpoints());
     PL_TRY(decisions());
     const Program one = reduced();
+    sizes_.replicas = grid_.dp();
     const Result<LinkedProgram> linked = link_program(one);
     if (!linked) return tl::unexpected(linked.error());
     if (!is_provable(*linked)) return refused("the Program is examined by simulation (is_provable)");

@@ -9,6 +9,7 @@
 namespace plumbline::verify {
 
 struct Reduced {
+  int replicas = 1;
   std::vector<int> members;           // by communicator: as many as a collective's time is for
   std::vector<std::uint64_t> hashes;  // out, by thread: what goes into the trace hash
 };

@@ -1,5 +1,5 @@
 // The verdicts recorded beside Megatron's call sequences (tests/oracles/megatron/README.md), in the settings
-// they were made in: `one` = communicator map one, `pair` = map pair, `oneeager` = map one with sends that
+// they were made in: `one` = Megatron's communicators, `pair` = map pair, `oneeager` = `one` with sends that
 // complete alone; rendezvous otherwise, warm connections, communicators free of each other.
 #include <map>
 
@@ -8,8 +8,7 @@
 #include "engine/program/link.h"
 #include "engine/program/lower.h"
 #include "sim/simulator.h"
-#include "tests/engine/program/config.h"
-#include "tests/support/oracle.h"
+#include "tests/engine/program/megatron_lines.h"
 
 namespace plumbline {
 namespace {
@@ -32,33 +31,24 @@ std::string verdict_of(const RunConfig& config, const Schedule& schedule, const 
 }
 
 void compare_line(const nlohmann::json& line, std::map<std::string, int>& counts) {
-  const std::string mode = line.at("mode");
-  if (mode != "batch" && mode != "unbatch" && mode.rfind("fwd", 0) != 0) return;
   if (!line.contains("verdict") || line.contains("error") || line.contains("guard"))
     return;  // refused inputs
-  const bool plain = line.at("sched") == "1f1b";
-  const bool seed = line.at("alg") == "seed";
-  const int chunks = line.at("vp").is_null() ? 1 : line.at("vp").get<int>();
-  const int group = line.contains("g") && !line.at("g").is_null() ? line.at("g").get<int>() : 0;
-  const ScheduleKind kind = plain  ? ScheduleKind::kOneFOneB
-                            : seed ? ScheduleKind::kInterleaved2022
-                                   : ScheduleKind::kInterleaved;
-  RunConfig config = test::config_of(kind, line.at("pp"), chunks, line.at("m"), group);
-  config.schedule.p2p = mode == "fwd_flush"                          ? P2pStyle::kFlush
-                        : mode == "unbatch" || mode == "fwd_overlap" ? P2pStyle::kSeparate
-                                                                     : P2pStyle::kBatched;
-  const auto schedule = mode.rfind("fwd", 0) == 0 ? evaluation_schedule_of(config) : schedule_of(config);
+  RunConfig config = test::config_of_line(line);
+  const auto schedule = test::schedule_of_line(line, config);
   ASSERT_TRUE(schedule.has_value()) << schedule.error().text();
   NcclModel rendezvous;
   NcclModel eager;
   eager.send = SendCompletion::kAlwaysEager;
+  // Two ranks with separate calls: the recording tells the world's communicator from the pipeline's pair.
+  const bool two = line.at("pp") == 2;
+  const bool apart = config.schedule.p2p != P2pStyle::kBatched;
   const struct {
     const char* name;
     CommMap map;
     NcclModel model;
-  } settings[] = {{"one", CommMap::kOne, rendezvous},
-                  {"pair", CommMap::kPair, rendezvous},
-                  {"oneeager", CommMap::kOne, eager}};
+  } settings[] = {{"one", CommMap::kMegatron, rendezvous},
+                  {"pair", two && apart ? CommMap::kMegatron : CommMap::kPair, rendezvous},
+                  {"oneeager", CommMap::kMegatron, eager}};
   for (const auto& setting : settings) {
     config.schedule.comm_map = setting.map;
     const std::string expected = line.at("verdict").at(setting.name);

@@ -82,11 +82,11 @@ TEST(Loader, RefusesASecondFileAndAMissingOne) {
 
 TEST(Loader, BadValuesNameTheirPlace) {
   const TemporaryFile file("[schedule]\n  p2p = \"bached\"\n");
-  EXPECT_EQ(
-      refusal({file.path()})
-          .find(file.path() + ":2:3: schedule.p2p: 'bached' is not one of batched, separate, flush — did you "
-                              "mean 'batched'?"),
-      0u);
+  EXPECT_EQ(refusal({file.path()})
+                .find(file.path() + ":2:3: schedule.p2p: 'bached' is not one of batched, separate, flush, "
+                                    "overlap, deferred — did you "
+                                    "mean 'batched'?"),
+            0u);
   EXPECT_EQ(refusal({"--pp", "four"}).find("--pp: parallel.pp: 'four' is not a whole number"), 0u);
   EXPECT_EQ(
       refusal({}, {{"PLUMBLINE_TRAIN_SEED", "x"}}).find("environment PLUMBLINE_TRAIN_SEED: train.seed: 'x'"),

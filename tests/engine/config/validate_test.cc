@@ -133,11 +133,24 @@ TEST(Validate, TwoRanksWithBatchedCallsAreWarnedAbout) {
   EXPECT_TRUE(check(separate, Purpose::kCheck).warnings.empty());
 }
 
-TEST(Validate, FlushIsForForwardOnlySchedulesOfSeveralChunks) {
+TEST(Validate, KeptHandlesAreForInterleavedSchedules) {
   refuses({{{"--p2p", "flush", "--pp", "2", "--microbatches", "4"}, "schedule.p2p=flush"},
            {{"--p2p", "flush", "--pp", "2", "--microbatches", "4", "--schedule", "forward-only"},
-            "schedule.p2p=flush"}},
+            "schedule.p2p=flush"},
+           {{"--p2p", "overlap", "--pp", "2", "-m", "4"}, "schedule.p2p=overlap"},
+           {{"--p2p", "deferred", "--pp", "2", "-m", "4"}, "schedule.p2p=deferred"},
+           {{"--overlap-moe-expert-parallel-comm", "--schedule", "interleaved", "--pp", "4", "--vp", "2",
+             "-m", "4"},
+            "schedule.combined=true"},
+           {{"--shard-parameters", "--use-distributed-optimizer", "--pp", "2", "-m", "4"},
+            "optimizer.shard_parameters=true"},
+           {{"--shard-parameters", "--generator", "zb-h1", "--pp", "2", "-m", "4"},
+            "optimizer.shard_parameters=true"}},
           Purpose::kCheck);
+  EXPECT_TRUE(check({"--p2p", "overlap", "--overlap-moe-expert-parallel-comm", "--schedule", "interleaved",
+                     "--pp", "2", "--vp", "2", "-m", "4"},
+                    Purpose::kCheck)
+                  .ok());
   EXPECT_TRUE(
       check({"--p2p", "flush", "--pp", "2", "--vp", "2", "--microbatches", "4", "--schedule", "forward-only"},
             Purpose::kCheck)

@@ -139,7 +139,6 @@ TEST(Lower, RefusalsNameRuleAndFix) {
   };
   refused(lower_csv("0SEND_B0\n1F0\n", 2, true), "has no partner");
   refused(lower_csv("0F0,1SEND_F0\n\n", 2, true), "has no partner");
-  refused(lower_csv("0F0,0REDUCE_GRAD\n1F0\n", 2, true, CommMap::kPair, 2), "data-parallel");
   refused(lower_csv("0F0\n1F0\n", 3, true), "set it to 2");
 }
 

@@ -1,37 +1,30 @@
 // Where overlapped reductions and gathers begin: every recorded line of Megatron's gradient- and parameter-sync
-// hooks. The recording runs point-to-point calls with overlap, which are not lowered for training; compared are
-// the chunk passes and what begins between them.
+// hooks, with all calls between.
 #include <gtest/gtest.h>
 
 #include "engine/base/text.h"
-#include "engine/program/lower.h"
 #include "engine/program/trace.h"
-#include "tests/engine/program/config.h"
-#include "tests/support/oracle.h"
+#include "tests/engine/program/megatron_lines.h"
 
 namespace plumbline {
 namespace {
 
 using Events = std::vector<std::string>;
 
-bool is_pass(std::string_view event) {
-  return event.size() > 1 && (event[0] == 'F' || event[0] == 'B') && event[1] >= '0' && event[1] <= '9';
-}
-bool is_sync(std::string_view event) { return event.substr(0, 2) == "GS" || event.substr(0, 2) == "PS"; }
-
-// "F3.1<8!*" -> "F3.1".
-std::string plain(std::string_view event) { return std::string(event.substr(0, event.find_first_of("<!*"))); }
-
-// Outside its no-sync context the wrapper reduces a chunk's gradients as its backward makes them.
+// What is left of the reductions begins at the end of the pipeline's calls, which the recording counts to another phase
+// than we do: the mark between is left out. Outside its no-sync context the wrapper reduces a chunk's gradients as its
+// backward makes them.
 Events recorded(const std::string& trace) {
   Events out;
   bool outside = false;
   for (const std::string_view event : split(trace, ';')) {
     if (event == "NS-") outside = true;
     if (event == "NS+") outside = false;
-    if (!is_pass(event) && !is_sync(event)) continue;
-    out.push_back(plain(event));
-    if (outside && event[0] == 'B') out.push_back("GS" + out.back().substr(out.back().find('.') + 1));
+    if (event == "NS-" || event == "NS+" || event == "#misc") continue;
+    out.emplace_back(event);
+    if (!outside || event.size() < 2 || event[0] != 'B') continue;
+    const std::string chunk(event.substr(event.find('.') + 1));
+    out.push_back("GS" + chunk.substr(0, chunk.find('<')));
   }
   return out;
 }
@@ -40,17 +33,16 @@ Events lowered(const Program& program, std::size_t thread) {
   Events out;
   const std::string trace = megatron_trace(program, thread, TraceStyle::kCurrent);
   for (const std::string_view event : split(trace, ';')) {
-    if (is_pass(event) || is_sync(event)) out.push_back(plain(event));
+    if (event != "#misc") out.emplace_back(event);
   }
   return out;
 }
 
 Result<Program> program_of_line(const nlohmann::json& line) {
-  const bool plain_schedule = line.at("sched") == "1f1b";
-  const int group = line.contains("g") && !line.at("g").is_null() ? line.at("g").get<int>() : 0;
-  RunConfig config =
-      test::config_of(plain_schedule ? ScheduleKind::kOneFOneB : ScheduleKind::kInterleaved, line.at("pp"),
-                      plain_schedule ? 1 : line.at("vp").get<int>(), line.at("m"), group, 2);
+  RunConfig config = test::config_of_line(line);
+  const int pp = line.at("pp");
+  config.parallel.dp = 2;
+  config.grid = RankGrid::create({1, 1, 1, 2, pp}).value();
   config.optimizer.distributed = true;
   config.optimizer.bucket_size = 10'000;  // several buckets a chunk
   config.optimizer.overlap_grad_reduce = !line.at("grad_sync").is_null();

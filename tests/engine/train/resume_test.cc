@@ -158,9 +158,9 @@ class Expected {
     // Every schedule of these runs has the backwards of a stage in the order of the microbatches.
     std::vector<int> ascending(static_cast<std::size_t>(config_.schedule.microbatches));
     std::iota(ascending.begin(), ascending.end(), 0);
-    auto made = SequentialReference::create(
-        config_, **find_model(config_.model.name), *batches_,
-        std::vector<std::vector<int>>(static_cast<std::size_t>(config_.stages()), ascending));
+    auto made =
+        SequentialReference::create(config_, **find_model(config_.model.name), *batches_,
+                                    BackwardOrder(static_cast<std::size_t>(config_.stages()), {ascending}));
     RC_ASSERT(made.has_value());
     reference_.emplace(std::move(*made));
   }

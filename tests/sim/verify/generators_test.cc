@@ -17,14 +17,14 @@ namespace {
 struct Outcome {
   int certified = 0;
   int refused_sizes = 0;  // by the generator
-  int copies = 0;         // several pipelines over the same ranks: not lowered
 };
 
-void check(const Generator& generator, int ranks, int chunks, int microbatches, CommMap map,
+void check(const Generator& generator, int ranks, int chunks, int microbatches, CommMap map, P2pStyle style,
            Outcome* outcome) {
   RunConfig config = test::config_of(ScheduleKind::kGenerator, ranks, chunks, microbatches);
   config.schedule.generator = generator.name;
   config.schedule.comm_map = map;
+  config.schedule.p2p = style;
   config.schedule.slices = generator.name == "seq-1f1b" ? 2 : 1;
   const std::string label = generator.name + " P " + std::to_string(ranks) + " V " + std::to_string(chunks) +
                             " M " + std::to_string(microbatches) + " map " +
@@ -36,12 +36,6 @@ void check(const Generator& generator, int ranks, int chunks, int microbatches, 
     return;
   }
   const Result<Program> program = lower(config, *schedule, default_sizes(config));
-  if (schedule->pipelines() > 1) {
-    ASSERT_FALSE(program) << label;
-    EXPECT_EQ(program.error().code, ErrorCode::kUnsupported) << label;
-    ++outcome->copies;
-    return;
-  }
   ASSERT_TRUE(program) << label << ": " << program.error().text();
   const Result<LinkedProgram> linked = link_program(*program);
   ASSERT_TRUE(linked) << label;
@@ -61,15 +55,30 @@ TEST(Generators, EveryScheduleIsCertified) {
       for (const int chunks : {1, 2, 4}) {
         for (const int microbatches : {1, 4, 6, 8}) {
           for (const CommMap map : {CommMap::kOne, CommMap::kPair, CommMap::kDirection, CommMap::kMegatron}) {
-            check(generator, ranks, chunks, microbatches, map, &outcome);
+            check(generator, ranks, chunks, microbatches, map, P2pStyle::kSeparate, &outcome);
           }
         }
       }
     }
   }
   for (const auto& [name, outcome] : outcomes) {
-    const bool bidirectional = name == "chimera" || name == "chimera-2-pairs" || name == "dualpipe";
-    EXPECT_GT(bidirectional ? outcome.copies : outcome.certified, 0) << name;
+    EXPECT_GT(outcome.certified, 0) << name;
+  }
+}
+
+// In the batches of its own code too, where these are one group each.
+TEST(Generators, DualPipeIsCertifiedInItsOwnBatches) {
+  for (const auto& [name, chunks] : {std::pair{"dualpipe", 1}, std::pair{"dualpipe-v", 2}}) {
+    Outcome outcome;
+    for (const int ranks : {2, 4, 6, 8}) {
+      for (const int more : {0, 2, 6}) {
+        for (const CommMap map : {CommMap::kOne, CommMap::kMegatron}) {
+          check(*find_generator(name).value(), ranks, chunks, 2 * ranks + more, map, P2pStyle::kBatched,
+                &outcome);
+        }
+      }
+    }
+    EXPECT_EQ(outcome.certified, 24) << name;
   }
 }
 

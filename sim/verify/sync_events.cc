@@ -1,0 +1,76 @@
+#include "sim/verify/sync_events.h"
+
+namespace plumbline::verify {
+namespace {
+
+constexpr std::uint8_t kReduces = 1;
+constexpr std::uint8_t kGathers = 2;
+
+bool is_step(KernelKind kind) {
+  return kind == KernelKind::kOptimizerStep || kind == KernelKind::kSpeculativeStep;
+}
+bool is_sum(const Endpoint& endpoint) {
+  const bool sums =
+      endpoint.kind == EndpointKind::kAllReduce || endpoint.kind == EndpointKind::kReduceScatter;
+  return sums && endpoint.reduce == ReduceOp::kSum;
+}
+
+}  // namespace
+
+SyncTables::SyncTables(const Program& program) : program_(program) {
+  for (const Kernel& kernel : program.kernels) add_kernel(kernel, kernels_.emplace_back());
+  for (const Endpoint& endpoint : program.endpoints) {
+    const SlotKind slot = program.slots[endpoint.slot].kind;
+    const bool gathers = slot == SlotKind::kParameters && endpoint.kind == EndpointKind::kAllGather;
+    endpoints_.push_back(slot == SlotKind::kMainGrads && is_sum(endpoint) ? kReduces
+                         : gathers                                        ? kGathers
+                                                                          : 0);
+  }
+}
+
+void SyncTables::add_kernel(const Kernel& kernel, std::vector<Effect>& effects) {
+  const auto add = [&](SyncKind kind, std::uint16_t slot) { effects.push_back({kind, slot}); };
+  const auto kind_of = [&](std::uint16_t slot) { return program_.slots[slot].kind; };
+  const bool computes = kernel.kind <= KernelKind::kWeightGrad;
+  for (const std::uint16_t slot : kernel.reads) {
+    if (computes && kind_of(slot) == SlotKind::kParameters && program_.slots[slot].persistent)
+      add(SyncKind::kRead, slot);
+    if (kind_of(slot) != SlotKind::kMainGrads) continue;
+    if (kernel.kind == KernelKind::kNormSums) add(SyncKind::kUse, slot);
+    if (!is_step(kernel.kind)) continue;
+    add(SyncKind::kUse, slot);
+    add(SyncKind::kStep, slot);
+    steps_ = true;
+  }
+  for (const std::uint16_t slot : kernel.writes) {
+    if (is_step(kernel.kind) && kind_of(slot) == SlotKind::kParameters) add(SyncKind::kStep, slot);
+    if (kind_of(slot) != SlotKind::kMainGrads) continue;
+    if (kernel.kind == KernelKind::kZeroGrad) add(SyncKind::kZero, slot);
+    if (computes) add(SyncKind::kAdd, slot);
+    if (kernel.kind == KernelKind::kUnscaleCheck) add(SyncKind::kUnscale, slot);
+  }
+}
+
+std::vector<SyncEvent> SyncTables::events(std::size_t thread) const {
+  std::vector<SyncEvent> out;
+  std::vector<std::uint8_t> last(program_.slots.size(), 0xFF);
+  const auto put = [&](SyncKind kind, std::uint16_t slot, std::uint32_t item) {
+    const bool repeats = kind == SyncKind::kAdd || kind == SyncKind::kRead;
+    if (repeats && last[slot] == static_cast<std::uint8_t>(kind)) return;
+    last[slot] = static_cast<std::uint8_t>(kind);
+    out.push_back({kind, slot, item});
+  };
+  for (std::uint32_t i = program_.threads[thread].begin; i < program_.threads[thread].end; ++i) {
+    const Item item = program_.items[i];
+    if ((item_flags(item) & kArmYes) != 0) continue;
+    if (item_op(item) == ItemOp::kLaunch) {
+      for (const Effect& effect : kernels_[item_ref(item)]) put(effect.kind, effect.slot, i);
+    } else if (item_op(item) == ItemOp::kOp && endpoints_[item_ref(item)] != 0) {
+      const std::uint16_t slot = program_.endpoints[item_ref(item)].slot;
+      put(endpoints_[item_ref(item)] == kReduces ? SyncKind::kReduce : SyncKind::kGather, slot, i);
+    }
+  }
+  return out;
+}
+
+}  // namespace plumbline::verify

@@ -1,0 +1,51 @@
+// What a rank does to gradients and parameters, in host order on the arm that steps: the part of its items that
+// check_gradient_sync looks at. Only for gradient_sync.cc.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "sim/verify/world.h"
+
+namespace plumbline::verify {
+
+enum class SyncKind : std::uint8_t {
+  kZero,     // the gradients become zero
+  kAdd,      // a backward adds to them
+  kReduce,   // a sum over ranks, of all or a part
+  kUnscale,  // divided by the loss scale
+  kUse,      // their norm is taken, or a step reads them
+  kStep,     // the step changes the parameters (replicated ones have no slot: `slot` is the gradients')
+  kGather,   // shards become whole parameters, of all or a part
+  kRead,     // a computation reads parameters
+};
+
+struct SyncEvent {
+  SyncKind kind = SyncKind::kAdd;
+  std::uint16_t slot = 0;  // of gradients or parameters
+  std::uint32_t item = 0;
+};
+
+class SyncTables {
+ public:
+  explicit SyncTables(const Program& program);
+
+  // Whether some kernel steps an optimizer that reads gradients; without one there is nothing to check.
+  bool steps() const { return steps_; }
+  // Of one thread. Repeats of kAdd and kRead on one slot are left out while nothing else happens to it.
+  std::vector<SyncEvent> events(std::size_t thread) const;
+
+ private:
+  struct Effect {
+    SyncKind kind;
+    std::uint16_t slot;
+  };
+  void add_kernel(const Kernel& kernel, std::vector<Effect>& effects);
+
+  const Program& program_;
+  std::vector<std::vector<Effect>> kernels_;
+  std::vector<std::uint8_t> endpoints_;  // 0: nothing, 1: kReduce, 2: kGather
+  bool steps_ = false;
+};
+
+}  // namespace plumbline::verify
