@@ -72,6 +72,10 @@ if ((${#list[@]} > 0)); then
 fi
 echo "gpu-test: $((${#list[@]} / 2)) files compiled in $((SECONDS - start)) s"
 
+if ((${#list[@]} == 0)) && [[ -x $out/gpu_tests && -f $out/libplumbline_doubles.so ]]; then
+  echo "gpu-test: $out/gpu_tests is up to date"
+  exit 0
+fi
 objects() { for source in "$@"; do object_of "$source"; done; }
 printf '{ global: nccl*; cuda*; cu*; nvtx*; plumbline_double_*; local: *; };\n' >"$out/doubles.map"
 # shellcheck disable=SC2046,SC2086
