@@ -39,7 +39,7 @@ TEST(Comparison, TextHasOneAxisForAll) {
 }
 
 TEST(Comparison, RecomputationAndPairsAreSeen) {
-  EXPECT_NE(comparison_text({made("1f1b", 1, 500'000)}, {}).find("Br"), std::string::npos);
+  EXPECT_NE(comparison_text({made("1f1b", 1, 500'000)}, {}).find("rB"), std::string::npos);
   EXPECT_NE(comparison_text({made("dualpipe-v", 2)}, {}).find('#'), std::string::npos);
   const std::string svg =
       comparison_svg({made("1f1b", 1, 500'000)}, {.width = 900, .costs = "a <b>"}).value();
