@@ -46,7 +46,7 @@ struct RunPlanOptions {
   // Where the run begins: a resumed one does in the middle. Stretches count iterations from 0 all the same.
   std::int64_t iteration = 0;
   std::int64_t consumed = 0;  // samples before it
-  LowerOptions lowering;  // of the training Programs
+  LowerOptions lowering;      // of the training Programs
 };
 
 // The configuration must have passed validate(). A run that has no step left gets the Program of the step that would

@@ -72,7 +72,8 @@ TEST(DualPipeCalls, AreTheRecordedBatches) {
     }
     ++compared[line["gen"]];
   });
-  EXPECT_EQ(compared, (std::map<std::string, int>{{"dualpipe", 16}, {"dualpipev", 24}, {"not recorded", 34}}));
+  EXPECT_EQ(compared,
+            (std::map<std::string, int>{{"dualpipe", 16}, {"dualpipev", 24}, {"not recorded", 34}}));
 }
 
 // What the lowering gets of them: each transfer once, at both of its ends.

@@ -57,10 +57,9 @@ inline RunConfig any_way(RunConfig config, int replicas, int entries) {
   std::vector<std::pair<int, int>> fitting;  // pp, vp
   for (const auto& [pp, vp] : {std::pair{1, 1}, std::pair{2, 1}, std::pair{4, 1}, std::pair{2, 2}}) {
     // The toy model's parameters are its stages'.
-    const bool fits = config.model.name == "toy" ? config.model.layers == pp * vp
-                                                 : config.model.layers % (pp * vp) == 0;
-    if (fits && (vp == 1 || config.schedule.microbatches % pp == 0))
-      fitting.emplace_back(pp, vp);
+    const bool fits =
+        config.model.name == "toy" ? config.model.layers == pp * vp : config.model.layers % (pp * vp) == 0;
+    if (fits && (vp == 1 || config.schedule.microbatches % pp == 0)) fitting.emplace_back(pp, vp);
   }
   std::tie(config.parallel.pp, config.schedule.chunks) = one_of(fitting);
   config.schedule.kind = config.schedule.chunks > 1 ? ScheduleKind::kInterleaved

@@ -70,8 +70,7 @@ TEST(Quotient, IsTheFullWalk) {
 TEST(Quotient, WhatDoesNotHoldIsExplainedAmongAllRanks) {
   RunConfig config = config_of(ScheduleKind::kOneFOneB, 2, 1, 4);
   Program program = program_of(config, default_sizes(config)).value();
-  for (Item& item :
-       program.items) {  // receives expect more than is sent
+  for (Item& item : program.items) {  // receives expect more than is sent
     if (item_op(item) != ItemOp::kOp) continue;
     Endpoint& row = program.endpoints[item_ref(item)];
     if (row.kind == EndpointKind::kRecv) row.bytes += 4;
