@@ -139,6 +139,12 @@ Run build(CLI::App& app) {
       "which setting of each knob of the NCCL model breaks it; without this for small ones that do not hold");
   app.add_option("--memory-limit", options->memory_limit, "largest peak a rank may have, as 80GiB");
   const auto input = add_input_options(app);
+  app.add_option("--weight-queue-cap", input->bounds.open_weight_grads,
+                 "weight gradients that a rank may leave waiting, from I to W; 0: any number")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--activation-cap-until-input-grad", input->bounds.until_input_grad,
+                 "stage activations a rank may hold where I, not W, lets one go; 0: any number")
+      ->check(CLI::NonNegativeNumber);
   const auto arguments = add_config_arguments(app);
   return [=]() -> int { return check(*options, *input, *arguments); };
 }
@@ -150,6 +156,8 @@ const RegisterCommand kCommand(
      .examples = {{"plumbline check --pp 8 --microbatches 64", "1F1B on 8 ranks, the whole training step"},
                   {"plumbline check schedule.csv --comm-map pair", "rows of actions, as torch dumps them"},
                   {"plumbline check hang.csv --fragment", "part of a step"},
+                  {"plumbline check mine.csv --activation-cap 8 --weight-queue-cap 4",
+                   "what a rank may hold"},
                   {"plumbline lower run.toml | plumbline check -", "a Program text"},
                   {"plumbline check --modes all --json cases.jsonl", "NCCL scenarios, a verdict a line"}},
      .build = build});

@@ -48,6 +48,23 @@ void share_costs(TimeConfig& time, int chunks) {
     if (list->size() == 1) list->front() /= chunks;
 }
 
+// By rank of the first replica's pipeline, whose step is the one that is compared; the schedule itself is made for
+// ranks that are equally fast.
+std::vector<double> slow_ranks(const RunConfig& config, int ranks) {
+  std::vector<double> factors;
+  if (config.time.slow.empty()) return factors;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto slow = config.time.slow.find(config.grid.moved(0, Axis::kPp, rank));
+    factors.push_back(slow == config.time.slow.end() ? 1.0 : slow->second);
+  }
+  for (const auto& [rank, factor] : config.time.slow) {
+    if (config.grid.moved(0, Axis::kPp, config.grid.coordinate(rank, Axis::kPp)) == rank) continue;
+    warn(fmt::format("--slow rank={}: not in the pipeline of rank 0, which is the one that compare looks at",
+                     rank));
+  }
+  return factors;
+}
+
 Result<ComparedSchedule> evaluated(RunConfig config, std::optional<Schedule> given, const Options& options,
                                    const RecomputeOptions& recompute) {
   if (!options.per_chunk) share_costs(config.time, config.schedule.chunks);
@@ -63,6 +80,7 @@ Result<ComparedSchedule> evaluated(RunConfig config, std::optional<Schedule> giv
   // Rows from a file need not have as many stages on each rank.
   shape.stages.resize(static_cast<std::size_t>(out.schedule.stages), shape.stages.back());
   StageCosts costs = generator_args_of(config, boundary_activation(shape)).costs;
+  costs.slow = slow_ranks(config, out.schedule.ranks);
   const Result<std::vector<Nanoseconds>> pair = durations(options.pair_time);
   if (!pair) return tl::unexpected(pair.error());
   costs.pair = *pair;
@@ -120,9 +138,12 @@ std::string costs_text(const Options& options, const std::vector<std::string>& s
     return values.size() == 1 ? format_duration(values.front())
                               : fmt::format("by stage ({} values)", values.size());
   };
-  return fmt::format("costs of a {}: F {}, B {}, I {}, W {}{}", options.per_chunk ? "chunk" : "rank's share",
-                     list(time.forward), list(time.backward), list(time.input_grad), list(time.weight_grad),
-                     options.pair_time.empty() ? "" : ", a pair " + options.pair_time);
+  std::string slow;
+  for (const auto& [rank, factor] : time.slow) slow += fmt::format(", rank {} times {}", rank, factor);
+  return fmt::format("costs of a {}: F {}, B {}, I {}, W {}{}{}",
+                     options.per_chunk ? "chunk" : "rank's share", list(time.forward), list(time.backward),
+                     list(time.input_grad), list(time.weight_grad),
+                     options.pair_time.empty() ? "" : ", a pair " + options.pair_time, slow);
 }
 
 Status save(const std::string& path, const Result<std::string>& content) {
@@ -199,7 +220,8 @@ const RegisterCommand kCommand(
      .examples = {{"plumbline compare 1f1b zb-h1 zb-v --pp 4 -m 8", "three generators"},
                   {"plumbline compare 1f1b mine.csv --pp 4 -m 8 -o cmp.html", "a page to look at"},
                   {"plumbline compare 1f1b '--generator zb-auto --activation-cap 6' --pp 4 -m 8",
-                   "flags in quotes"}},
+                   "flags in quotes"},
+                  {"plumbline compare 1f1b zb-h1 --pp 4 -m 8 --slow rank=2:1.3", "what one slow rank costs"}},
      .build = build});
 
 }  // namespace

@@ -36,9 +36,9 @@ Result<ValidConfig> validated(LoadedConfig loaded, Purpose purpose) {
   return tl::unexpected(checked.errors.front());
 }
 
-Finding structure_finding(const ScheduleFinding& fault, const Schedule& schedule) {
+Finding schedule_finding(FindingKind kind, const ScheduleFinding& fault, const Schedule& schedule) {
   Finding finding;
-  finding.kind = FindingKind::kStructure;
+  finding.kind = kind;
   finding.why = fault.rule + ": " + fault.why;
   OperationRef where;
   where.rank = fault.rank;
@@ -63,9 +63,33 @@ ModelSizes sizes_for(const RunConfig& config, const Schedule& schedule) {
   return sizes;
 }
 
+HoldingBounds bounds_of(const InputOptions& options, const RunConfig& config) {
+  HoldingBounds bounds = options.bounds;
+  bounds.until_weight_grad = config.schedule.activation_cap;
+  return bounds;
+}
+
+// The cap that a generator was given is a promise of it, and of rows the wish of whoever asks.
+void hold_to_bounds(const Schedule& schedule, const InputOptions& options, Purpose purpose, Input& input) {
+  if (purpose != Purpose::kCheck || !input.structure.empty()) return;
+  for (const ScheduleFinding& fault : check_bounds(schedule, bounds_of(options, input.config)))
+    input.holdings.push_back(schedule_finding(FindingKind::kMemoryLimit, fault, schedule));
+}
+
+Status refuse_bounds(const InputOptions& options, const Input& input) {
+  const HoldingBounds bounds = bounds_of(options, input.config);
+  if (bounds.until_weight_grad == 0 && bounds.until_input_grad == 0 && bounds.open_weight_grads == 0)
+    return {};
+  return fail(
+      ErrorCode::kUsage,
+      fmt::format("caps count the actions of a schedule, and {} holds {}; give a configuration or rows of "
+                  "actions, or --memory-limit, which counts bytes",
+                  input.name, input.kind == InputKind::kProgram ? "a Program" : "scenarios"));
+}
+
 Status lower_into(const Schedule& schedule, const InputOptions& options, bool pipeline_only, Input& input) {
   for (const ScheduleFinding& fault : validate_schedule(schedule, options.fragment)) {
-    input.structure.push_back(structure_finding(fault, schedule));
+    input.structure.push_back(schedule_finding(FindingKind::kStructure, fault, schedule));
   }
   if (!input.structure.empty()) return {};
   LowerOptions lowering;
@@ -114,7 +138,9 @@ Status read_csv(const std::string& text, std::vector<std::string> rest, const In
   Result<RunConfig> config = config_for_rows(*schedule, input.name, std::move(rest), purpose);
   if (!config) return tl::unexpected(config.error());
   input.config = std::move(*config);
-  return lower_into(*schedule, options, true, input);
+  PL_TRY(lower_into(*schedule, options, true, input));
+  hold_to_bounds(*schedule, options, purpose, input);
+  return {};
 }
 
 Status read_program(const std::string& text, const std::vector<std::string>& rest,
@@ -170,11 +196,15 @@ Status read_config(const std::vector<std::string>& arguments, const InputOptions
   const Result<Schedule> schedule = schedule_of(input.config, options.fragment);
   if (!schedule) return tl::unexpected(schedule.error());
   const bool listed = input.config.schedule.kind == ScheduleKind::kCsv;
-  if (listed || options.pipeline_only || options.fragment || schedule->forward_only)
-    return lower_into(*schedule, options, options.pipeline_only, input);
-  for (const ScheduleFinding& fault : validate_schedule(*schedule)) {
-    input.structure.push_back(structure_finding(fault, *schedule));
+  if (listed || options.pipeline_only || options.fragment || schedule->forward_only) {
+    PL_TRY(lower_into(*schedule, options, options.pipeline_only, input));
+    hold_to_bounds(*schedule, options, purpose, input);
+    return {};
   }
+  for (const ScheduleFinding& fault : validate_schedule(*schedule)) {
+    input.structure.push_back(schedule_finding(FindingKind::kStructure, fault, *schedule));
+  }
+  hold_to_bounds(*schedule, options, purpose, input);
   return input.structure.empty() ? plan_into(input) : Status();
 }
 
@@ -241,6 +271,8 @@ Result<Input> load_input(const std::vector<std::string>& all, const InputOptions
     case InputKind::kConfig:
       PL_TRY(read_config(all, options, purpose, *text, input));
   }
+  const bool schedule = input.kind == InputKind::kConfig || input.kind == InputKind::kCsv;
+  if (purpose == Purpose::kCheck && !schedule) PL_TRY(refuse_bounds(options, input));
   return input;
 }
 

@@ -11,6 +11,7 @@
 
 #include "cli/common/options_binding.h"
 #include "engine/program/program.h"
+#include "engine/schedule/bounds.h"
 #include "engine/schedule/schedule.h"
 #include "sim/scenario/scenario.h"
 #include "sim/verdict.h"
@@ -21,6 +22,8 @@ struct InputOptions {
   bool fragment = false;       // computations that are not listed count as done
   bool pipeline_only = false;  // without gradient reduction and optimizer; always so for a CSV
   std::string id;              // of a file of scenarios: this one
+  // On what a rank may hold, beside schedule.activation_cap; a check holds schedules to them.
+  HoldingBounds bounds;
 };
 
 enum class InputKind : std::uint8_t { kConfig, kCsv, kProgram, kScenario };
@@ -30,6 +33,7 @@ struct Input {
   std::string name;                // the file, "-" or empty
   RunConfig config;                // valid; of a Program it gives times, limits and simulator settings
   std::vector<Finding> structure;  // what is wrong with the schedule itself; then there is no program
+  std::vector<Finding> holdings;   // bounds that a sound schedule breaks; only for a check
   std::optional<Program> program;
   // Of a configuration: what else a run of it executes (program/run_plan.h) - steps with another number of
   // microbatches, evaluation and param-sync where gathers are left to them.
@@ -41,7 +45,8 @@ struct Input {
 // --fragment, --pipeline-only and --id.
 std::shared_ptr<InputOptions> add_input_options(CLI::App& app);
 
-// Only a check takes more than one scenario. `arguments` are flags and at most one file.
+// Only a check takes more than one scenario, and it holds only schedules to bounds. `arguments` are flags and at most
+// one file.
 Result<Input> load_input(const std::vector<std::string>& arguments, const InputOptions& options,
                          Purpose purpose);
 inline Result<Input> load_input(const ConfigArguments& arguments, const InputOptions& options,

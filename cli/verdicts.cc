@@ -91,6 +91,8 @@ Result<std::vector<Judged>> judge(const Input& input, const JudgeOptions& option
     for (const Program* program : programs) {
       Result<Verdict> verdict = verdict_of(input, program, options);
       if (!verdict) return tl::unexpected(verdict.error());
+      if (judged.empty())  // the schedule's own Program comes first
+        verdict->findings.insert(verdict->findings.end(), input.holdings.begin(), input.holdings.end());
       judged.push_back({std::move(*verdict), {file ? input.name : std::string(), 0}, nullptr});
     }
     return judged;

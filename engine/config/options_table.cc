@@ -74,8 +74,8 @@ Rows schedule_rows() {
                        "parts a sequence is cut into, for the generator seq-1f1b; at least 1"),
       row<IntegerText>(
           "schedule", "activation_cap", PL_FIELD(schedule.activation_cap), {"--activation-cap"},
-          "stage activations a rank may hold, for generators that search (zb-auto, zbv-auto, v-auto); 0: "
-          "the schedule's own"),
+          "stage activations a rank may hold, each until its W or B: for generators that search (zb-auto, "
+          "zbv-auto, v-auto), and check holds every schedule to it; 0: the schedule's own"),
       choice<P2pStyle>(
           "schedule", "p2p", PL_FIELD(schedule.p2p), {"--p2p"},
           "batched: one group of up to four operations a call; separate: single calls in even/odd order; "

@@ -1,6 +1,7 @@
 #include "engine/schedule/costs.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include <fmt/format.h>
 
@@ -23,6 +24,12 @@ Status check_list(const std::vector<std::int64_t>& list, bool may_be_empty, int 
 }
 
 }  // namespace
+
+Nanoseconds cost_on(const StageCosts& costs, int rank, Nanoseconds cost) {
+  if (costs.slow.empty()) return cost;
+  const double factor = costs.slow[static_cast<std::size_t>(rank)];
+  return static_cast<Nanoseconds>(std::llround(static_cast<double>(cost) * factor));
+}
 
 Nanoseconds recompute_cost(const StageCosts& costs, int stage) {
   return costs.recompute.empty() ? 0 : entry_of(costs.recompute, stage);
@@ -54,6 +61,22 @@ Status check_costs(const StageCosts& costs, int stages, std::string_view who) {
   for (const auto& [ends, hop] : costs.hops)
     PL_TRY(check_list({hop}, false, 1, who, "the latency of a link", "link"));
   return check_list({costs.hop}, false, 1, who, "the latency between ranks", "link");
+}
+
+Status check_slow(const StageCosts& costs, int ranks, std::string_view who) {
+  if (costs.slow.empty()) return {};
+  if (costs.slow.size() != static_cast<std::size_t>(ranks)) {
+    return fail(ErrorCode::kConfig, fmt::format("{}: {} factors of slow ranks for {} ranks; give 0 or {}",
+                                                who, costs.slow.size(), ranks, ranks));
+  }
+  for (const double factor : costs.slow) {
+    if (!(factor > 0.0 && factor <= 1000.0)) {
+      return fail(
+          ErrorCode::kConfig,
+          fmt::format("{}: a rank is slow by {}; set a factor above 0 and at most 1000", who, factor));
+    }
+  }
+  return {};
 }
 
 Status check_activations(const ActivationModel& model, int stages, int ranks, std::string_view who) {

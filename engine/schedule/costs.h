@@ -25,6 +25,8 @@ struct StageCosts {
   std::map<std::pair<int, int>, Nanoseconds> hops;  // (from, to) -> another one
   // Forward done again ahead of B or I, alone or in a pair; empty: nothing.
   std::vector<Nanoseconds> recompute;
+  // A factor on the computations of each rank, rounded to nanoseconds; empty: 1.
+  std::vector<double> slow;
 
   bool operator==(const StageCosts&) const = default;
 };
@@ -46,6 +48,8 @@ Value entry_of(const std::vector<Value>& list, int at) {
   return list.size() == 1 ? list.front() : list[static_cast<std::size_t>(at)];
 }
 
+// What takes `cost` on a rank that is not slow.
+Nanoseconds cost_on(const StageCosts& costs, int rank, Nanoseconds cost);
 Nanoseconds recompute_cost(const StageCosts& costs, int stage);
 // From one rank to another.
 Nanoseconds hop_cost(const StageCosts& costs, int from, int to);
@@ -56,6 +60,8 @@ Nanoseconds pair_cost(const StageCosts& costs, int forward_stage, Nanoseconds ot
 
 // Lists of 1 entry or `stages` entries (caps: `ranks`), nothing negative. `who` begins the message.
 Status check_costs(const StageCosts& costs, int stages, std::string_view who);
+// `slow` has an entry for each of `ranks`, or none; each above 0.
+Status check_slow(const StageCosts& costs, int ranks, std::string_view who);
 Status check_activations(const ActivationModel& model, int stages, int ranks, std::string_view who);
 // A cap of `forwards` activations a rank, where rank r's stages (r, and r plus multiples of `ranks`) may
 // differ: the largest counts.

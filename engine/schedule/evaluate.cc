@@ -114,6 +114,7 @@ class Evaluator {
         // A pair's own time says nothing of what is recomputed.
         if (!costs_.pair.empty()) cost += recomputed(forward_first ? second : first);
       }
+      cost = cost_on(costs_, rank, cost);
       if (start == kNever) {
         waiting_[at(rank)] = true;
         return;
@@ -133,7 +134,7 @@ class Evaluator {
       if (times_ != nullptr) {
         times_->start[i] = start;
         times_->end[i] = clock_[r];
-        times_->recomputed[i] = start + recomputed(schedule_.actions[i]);
+        times_->recomputed[i] = start + cost_on(costs_, rank, recomputed(schedule_.actions[i]));
       }
       finish(schedule_.actions[i], clock_[r]);
     }
@@ -245,6 +246,7 @@ std::vector<std::int64_t> peak_held(const Schedule& schedule, const ActivationMo
 
 Result<Evaluation> evaluate(const Schedule& schedule, const StageCosts& costs, ActionTimes* times) {
   PL_TRY(check_costs(costs, schedule.stages, "schedule " + schedule.name));
+  PL_TRY(check_slow(costs, schedule.ranks, "schedule " + schedule.name));
   for (const Action& action : schedule.actions) {
     if (is_compute(action.kind) && !in_range(action, schedule)) {
       return fail(ErrorCode::kConfig,

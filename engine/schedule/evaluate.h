@@ -45,9 +45,9 @@ struct ActionTimes {
       recomputed;  // where the recomputation that a backward begins with ends: its start if there is none
 };
 
-// `times`, if given, is overwritten. Errors: costs that do not fit the number of stages (kConfig); an order that
-// cannot run (kConfig), with the first action of a rank that waits for ever. A schedule without validate_schedule's
-// findings always runs.
+// `times`, if given, is overwritten. Errors: costs that do not fit the number of stages or ranks (kConfig); an order
+// that cannot run (kConfig), with the first action of a rank that waits for ever. A schedule without
+// validate_schedule's findings always runs.
 Result<Evaluation> evaluate(const Schedule& schedule, const StageCosts& costs, ActionTimes* times = nullptr);
 
 // Most that each rank holds at once of `model`, whatever its unit: F takes `held` of its stage, I gives back

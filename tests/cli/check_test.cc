@@ -83,6 +83,68 @@ TEST_F(Check, MemoryLimit) {
   EXPECT_EQ(run_plumbline("check --pp 4 -m 8 --memory-limit much").code, 2);
 }
 
+// Rank 1 leaves all W to the end; rank 0 holds two activations at most, each until its B.
+constexpr std::string_view kLateWeightGrads =
+    "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1I0,1F1,1I1,1F2,1I2,1F3,1I3,1W0,1W1,1W2,1W3\n";
+
+TEST_F(Check, WhatARankMayHold) {
+  const std::string rows = file("late.csv", kLateWeightGrads);
+  EXPECT_EQ(run_plumbline("check " + rows).code, 0) << "no bound, no finding";
+  for (const char* wide :
+       {"--weight-queue-cap 4", "--activation-cap 4", "--activation-cap-until-input-grad 2"})
+    EXPECT_EQ(run_plumbline("check " + rows + " " + wide).code, 0) << wide;
+  const auto broken = [&](const std::string& cap, int rank, const std::string& action,
+                          const std::string& why) {
+    const Outcome text = run_plumbline("check " + rows + " " + cap);
+    EXPECT_EQ(text.code, 5) << cap << text.err;
+    EXPECT_NE(text.out.find("rank " + std::to_string(rank) + ": " + action), std::string::npos) << text.out;
+    const Outcome json = run_plumbline("check --json " + rows + " " + cap);
+    EXPECT_EQ(json.code, 5) << cap << json.err;
+    const auto verdict = parse_verdict_json(json.out, "json");
+    ASSERT_TRUE(verdict.has_value()) << verdict.error().text();
+    ASSERT_EQ(verdict->findings.size(), 1u) << json.out;
+    EXPECT_EQ(verdict->findings[0].kind, FindingKind::kMemoryLimit);
+    EXPECT_EQ(verdict->findings[0].why, why);
+    EXPECT_EQ(verdict->findings[0].operations.at(0).rank, rank);
+    EXPECT_EQ(verdict->findings[0].operations.at(0).text, action);
+    for (const ModeVerdict& mode : verdict->modes) EXPECT_TRUE(mode.completes) << "it still runs";
+  };
+  broken(
+      "--weight-queue-cap 2", 1, "1I2",
+      "weight-queue: with 1I2 rank 1 holds 3 weight gradients whose W is still to come; the bound is 2, its "
+      "peak 4");
+  broken(
+      "--activation-cap 3", 1, "1F3",
+      "activations: with 1F3 rank 1 holds 4 activations, each until its W or B; the bound is 3, its peak 4");
+  broken(
+      "--activation-cap-until-input-grad 1", 0, "0F1",
+      "activations: with 0F1 rank 0 holds 2 activations, each until its I or B; the bound is 1, its peak 2");
+}
+
+TEST_F(Check, GeneratedOrdersAreHeldToTheirCap) {
+  EXPECT_EQ(run_plumbline("check --generator zb-auto --pp 4 -m 8 --activation-cap 4").code, 0);
+  for (const char* bare : {"--schedule 1f1b", "--generator 1f1b", "--schedule 1f1b --pipeline-only"}) {
+    const Outcome outcome = run_plumbline(std::string("check --pp 4 -m 8 --activation-cap 3 ") + bare);
+    EXPECT_EQ(outcome.code, 5) << bare << outcome.err;
+    EXPECT_NE(outcome.out.find("its peak 4"), std::string::npos) << outcome.out;
+  }
+  EXPECT_EQ(run_plumbline("sim --pp 4 -m 8 --activation-cap 3").code, 0)
+      << "a simulation does not judge caps";
+}
+
+TEST_F(Check, CapsNeedASchedule) {
+  const Outcome lowered = run_plumbline("lower --pp 2 --microbatches 4");
+  ASSERT_EQ(lowered.code, 0) << lowered.err;
+  const std::string program = file("program.txt", lowered.out);
+  for (const char* cap :
+       {"--activation-cap 2", "--weight-queue-cap 2", "--activation-cap-until-input-grad 2"}) {
+    const Outcome outcome = run_plumbline("check " + program + " " + cap);
+    EXPECT_EQ(outcome.code, 2) << cap << outcome.out;
+    EXPECT_NE(outcome.err.find("holds a Program"), std::string::npos) << outcome.err;
+  }
+  EXPECT_EQ(run_plumbline("check --pp 2 -m 4 --weight-queue-cap -1").code, 2);
+}
+
 TEST_F(Check, UsageErrors) {
   EXPECT_EQ(run_plumbline("check /nonexistent.toml").code, 2);
   EXPECT_EQ(run_plumbline("check --pipeline 3").code, 2);

@@ -61,6 +61,36 @@ TEST(Compare, PairsMayOverlap) {
   EXPECT_LT(pair["makespan_ns"].get<double>(), sum["makespan_ns"].get<double>());
 }
 
+// A slow rank costs what the same rank's stages cost when their times are listed.
+TEST(Compare, SlowRanks) {
+  const std::string flags = "compare --json 1f1b zb-h1 --pp 4 -m 8 --per-chunk ";
+  const nlohmann::json even = parsed(run_plumbline(
+      flags +
+      "--forward-time 2ms --backward-time 4ms --input-grad-time 2ms --weight-grad-time 2ms"))["schedules"];
+  const nlohmann::json slow =
+      parsed(run_plumbline(
+          flags + "--forward-time 2ms --backward-time 4ms --input-grad-time 2ms --weight-grad-time 2ms "
+                  "--slow rank=2:1.5"))["schedules"];
+  const nlohmann::json listed =
+      parsed(run_plumbline(
+          flags + "--forward-time 2ms,2ms,3ms,2ms --backward-time 4ms,4ms,6ms,4ms "
+                  "--input-grad-time 2ms,2ms,3ms,2ms --weight-grad-time 2ms,2ms,3ms,2ms"))["schedules"];
+  ASSERT_EQ(slow.size(), 2U);
+  for (std::size_t i = 0; i < slow.size(); ++i) {
+    EXPECT_EQ(slow[i]["makespan_ns"], listed[i]["makespan_ns"]) << i;
+    EXPECT_EQ(slow[i]["stage_time_ns"], listed[i]["stage_time_ns"]) << i;
+    EXPECT_GT(slow[i]["makespan_ns"].get<double>(), even[i]["makespan_ns"].get<double>()) << i;
+    EXPECT_GE(slow[i]["makespan_ns"].get<double>(), 8 * 9e6) << "what rank 2 alone computes";
+  }
+  EXPECT_NE(run_plumbline("compare 1f1b --pp 4 -m 8 --slow rank=2:1.5").out.find("rank 2 times 1.5"),
+            std::string::npos);
+  // Rank 1 of 2 x 2 is the first stage's second replica.
+  const Outcome other = run_plumbline("compare 1f1b --pp 2 --dp 2 -m 4 --slow rank=1:2");
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_NE(other.err.find("--slow rank=1: not in the pipeline of rank 0"), std::string::npos) << other.err;
+  EXPECT_EQ(run_plumbline("compare 1f1b --pp 2 -m 4 --slow rank=2:2").code, 2);
+}
+
 TEST(Compare, WritesPictureAndPage) {
   const std::string folder = testing::TempDir() + "plumbline_compare";
   std::filesystem::create_directories(folder);
@@ -101,7 +131,12 @@ TEST(Estimate, SlotsAreTheCheckersMemory) {
        {Case{"--pp 4 -m 8 --num-layers 8", 1, false},
         Case{"--pp 4 --vp 2 --schedule interleaved -m 8 --num-layers 8 --fp16", 1, false},
         Case{"--pp 4 -m 6 --num-layers 4 --dp 2 --bf16 --use-distributed-optimizer", 2, true},
-        Case{"--generator zb-h1 --pp 4 -m 8 --num-layers 8", 1, false}}) {
+        Case{"--generator zb-h1 --pp 4 -m 8 --num-layers 8", 1, false},
+        Case{"--generator dualpipe --pp 4 -m 8 --num-layers 8", 1, false},
+        Case{"--generator dualpipe-v --pp 4 --vp 2 -m 8 --num-layers 8 --bf16", 1, false},
+        Case{"--generator chimera --pp 4 -m 8 --num-layers 8 --dp 2 --bf16 --use-distributed-optimizer", 2,
+             true},
+        Case{"--generator chimera-2-pairs --pp 4 -m 8 --num-layers 8 --fp16", 1, false}}) {
     const nlohmann::json check = parsed(run_plumbline(std::string("check --json ") + one.flags));
     const nlohmann::json estimate = parsed(run_plumbline(std::string("estimate --json ") + one.flags));
     for (std::size_t rank = 0; rank < estimate["ranks"].size(); ++rank) {
@@ -114,7 +149,25 @@ TEST(Estimate, SlotsAreTheCheckersMemory) {
       ++compared;
     }
   }
-  EXPECT_EQ(compared, 16);
+  EXPECT_EQ(compared, 32);
+}
+
+// Every pipeline of a bidirectional schedule has its own copy of every stage, optimizer states included.
+TEST(Estimate, CopiesOfTheStages) {
+  const auto sum = [](const std::string& schedule, const char* kind) {
+    const nlohmann::json estimate =
+        parsed(run_plumbline("estimate --json " + schedule + " --pp 4 -m 8 --num-layers 8 --bf16"));
+    std::int64_t bytes = 0;
+    for (const nlohmann::json& row : estimate["ranks"]) bytes += row[kind].get<std::int64_t>();
+    return bytes;
+  };
+  for (const char* kind : {"weights", "gradients", "optimizer"}) {
+    const std::int64_t once = sum("--schedule 1f1b", kind);
+    EXPECT_GT(once, 0) << kind;
+    EXPECT_EQ(sum("--generator dualpipe", kind), 2 * once) << kind;
+    EXPECT_EQ(sum("--generator chimera", kind), 2 * once) << kind;
+    EXPECT_EQ(sum("--generator chimera-2-pairs", kind), 4 * once) << kind;
+  }
 }
 
 TEST(Estimate, LaunchScriptAgainstALimit) {

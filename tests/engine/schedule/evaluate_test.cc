@@ -74,6 +74,48 @@ TEST(Evaluate, TimesOfEachAction) {
   EXPECT_DOUBLE_EQ(got.bubble(), 1.0 - 20.0 / 30.0);
 }
 
+// Where a stage is on one rank, a slow rank is one whose stages cost more; with copies on several it is not.
+TEST(Evaluate, SlowRanks) {
+  int compared = 0;
+  for (const auto& [name, chunks] : {std::pair{"1f1b", 1}, std::pair{"zb-h1", 1}, std::pair{"interleaved", 2},
+                                     std::pair{"zb-v", 2}, std::pair{"dualpipe-v", 2}}) {
+    const Schedule schedule = test::generate(name, {4, chunks, 8}).value();
+    StageCosts costs;
+    costs.forward = {10};
+    costs.input_grad = {12};
+    costs.weight_grad = {8};
+    costs.hop = 1;
+    costs.slow = {1.0, 1.0, 1.5, 0.5};
+    StageCosts listed = costs;
+    listed.slow.clear();
+    for (auto* list : {&listed.forward, &listed.input_grad, &listed.weight_grad}) {
+      const auto each = static_cast<double>(list->front());
+      list->clear();
+      for (int stage = 0; stage < schedule.stages; ++stage)
+        list->push_back(static_cast<Nanoseconds>(
+            each * costs.slow[static_cast<std::size_t>(schedule.rank_of(stage, 0))]));
+    }
+    ActionTimes slow_times, listed_times;
+    const Evaluation slow = evaluate(schedule, costs, &slow_times).value();
+    EXPECT_EQ(slow.makespan, evaluate(schedule, listed, &listed_times).value().makespan) << name;
+    EXPECT_EQ(slow_times.start, listed_times.start) << name;
+    EXPECT_EQ(slow_times.end, listed_times.end) << name;
+    costs.slow.clear();
+    EXPECT_GT(slow.makespan, evaluate(schedule, costs).value().makespan) << name;
+    ++compared;
+  }
+  EXPECT_EQ(compared, 5);
+  // Both copies of a stage take F 10, B 20; only what rank 0 computes takes twice that.
+  const Schedule copies = test::generate("chimera", {2, 1, 2}).value();
+  StageCosts costs;
+  costs.forward = {10};
+  costs.backward = {20};
+  costs.slow = {2.0, 1.0};
+  EXPECT_EQ(evaluate(copies, costs).value().busy, (std::vector<Nanoseconds>{120, 60}));
+  costs.recompute = {10};
+  EXPECT_EQ(evaluate(copies, costs).value().busy, (std::vector<Nanoseconds>{160, 80}));
+}
+
 TEST(Evaluate, RefusesWhatCannotRun) {
   const Schedule good = test::generate("1f1b", {2, 1, 1}).value();
   StageCosts costs;
@@ -82,6 +124,13 @@ TEST(Evaluate, RefusesWhatCannotRun) {
             "schedule 1f1b: the forward time has 3 entries for 2 stages; give 1 or 2");
   costs.forward = {-1};
   EXPECT_EQ(evaluate(good, costs).error().message, "schedule 1f1b: the forward time is -1; set 0 or more");
+  costs.forward = {1};
+  costs.slow = {1.0};
+  EXPECT_EQ(evaluate(good, costs).error().message,
+            "schedule 1f1b: 1 factors of slow ranks for 2 ranks; give 0 or 2");
+  costs.slow = {1.0, 0.0};
+  EXPECT_EQ(evaluate(good, costs).error().message,
+            "schedule 1f1b: a rank is slow by 0; set a factor above 0 and at most 1000");
   test::Rows rows = test::rows_of(good);
   std::swap(rows[1][0], rows[1][1]);
   EXPECT_EQ(evaluate(test::with_rows(good, rows), {}).error().message,
