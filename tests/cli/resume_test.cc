@@ -212,6 +212,8 @@ TEST_F(Resume, ASaverThatFindsAnotherIsRefused) {
 TEST_F(Resume, TwoRunsThatSaveIntoOneDirectoryAtOnce) {
   for (const char* seed : {"1", "2"})
     ASSERT_EQ(run(fmt::format("--seed {0} --save {1}{0}", seed, path("alone"))).code, 0);
+  ASSERT_EQ(run("--seed 1 --save " + path("again")).code, 0);
+  ASSERT_EQ(checkpoint(fmt::format("diff {} {}1", path("again"), path("alone"))).code, 0);
   ASSERT_EQ(checkpoint(fmt::format("diff {0}1 {0}2", path("alone"))).code, 4);
   std::string both;
   for (const char* seed : {"1", "2"})
@@ -234,6 +236,9 @@ TEST_F(Resume, TwoRunsThatSaveIntoOneDirectoryAtOnce) {
   EXPECT_EQ(read_file(path("c/latest_checkpointed_iteration.txt")).value_or(""), "6");
   for (int iteration = 1; iteration <= 6; ++iteration)
     EXPECT_EQ(checkpoint(fmt::format("verify {}/iter_{:07}", path("c"), iteration)).code, 0) << iteration;
+  const int first = checkpoint(fmt::format("diff {} {}1", path("c"), path("alone"))).code;
+  const int second = checkpoint(fmt::format("diff {} {}2", path("c"), path("alone"))).code;
+  EXPECT_TRUE((first == 0 && second == 4) || (first == 4 && second == 0)) << first << " " << second;
 }
 
 TEST_F(Resume, CheckpointSubcommands) {
