@@ -63,7 +63,8 @@ class FileLayer {
   virtual Status make_directory(const std::string& path) = 0;    // one level; refuses one there is
   virtual Status remove_directory(const std::string& path) = 0;  // an empty one
   virtual Status sync_directory(const std::string& path) = 0;
-  // The lock file is made when absent and stays. Someone else holding it is an error (kState).
+  // The lock file is made when absent and stays. Someone else holding it is an error (kState), which on a real file
+  // system names the process and its host; a process that gets it just now may not have written its name yet.
   virtual Result<std::unique_ptr<FileLock>> lock(const std::string& path) = 0;
 };
 

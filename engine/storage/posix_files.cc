@@ -1,8 +1,10 @@
 // FileLayer over POSIX calls. EINTR is retried, except after close() and fsync(): a failed fsync may have
 // dropped the pages, so a second one that succeeds proves nothing.
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include <dirent.h>
@@ -117,13 +119,31 @@ class PosixReading : public FileForReading {
   std::uint64_t size_;
 };
 
+// While it is held the file says by whom, for the message that others get. The name is no part of the lock: one that
+// cannot be written does no harm, and one that a killed process left is overwritten by the next.
 class PosixLock : public FileLock {
  public:
-  explicit PosixLock(int fd) : fd_(fd) {}
+  explicit PosixLock(int fd) : fd_(fd) {
+    std::array<char, 256> host{};
+    if (::gethostname(host.data(), host.size() - 1) != 0) host.front() = '?';
+    const std::string owner = fmt::format("process {} on {}", ::getpid(), host.data());
+    if (::ftruncate(fd, 0) == 0) (void)!::pwrite(fd, owner.data(), owner.size(), 0);
+  }
+  ~PosixLock() override { (void)!::ftruncate(fd_.get(), 0); }
+  PosixLock(const PosixLock&) = delete;
+  PosixLock& operator=(const PosixLock&) = delete;
 
  private:
   Descriptor fd_;
 };
+
+// What PosixLock wrote, in brackets; empty when there is nothing yet.
+std::string owner_of(int fd) {
+  std::array<char, 320> text{};
+  const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
+  return got > 0 ? fmt::format(" ({})", std::string_view(text.data(), static_cast<std::size_t>(got)))
+                 : std::string();
+}
 
 class PosixFiles : public FileLayer {
  public:
@@ -199,7 +219,8 @@ class PosixFiles : public FileLayer {
     Descriptor owned(fd);
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return system_error(path, "lock", errno);
-      return fail(ErrorCode::kState, fmt::format("{}: held by another process that saves here", path));
+      return fail(ErrorCode::kState,
+                  fmt::format("{}: held by another process that saves here{}", path, owner_of(fd)));
     }
     return std::make_unique<PosixLock>(owned.release());
   }

@@ -363,6 +363,7 @@ Status Trainer::Impl::open_checkpoint() {
   Result<std::unique_ptr<RunCheckpoint>> made = RunCheckpoint::create(std::move(parts));
   if (!made) return tl::unexpected(made.error());
   checkpoint = std::move(*made);
+  at::manual_seed(config.train.seed);  // as Megatron does; else it is noise that is saved
   if (config.checkpoint.load.empty()) return {};
   Result<Resume> opened = checkpoint->open();
   if (!opened) return tl::unexpected(opened.error());

@@ -1,5 +1,6 @@
 // `run --save` and `run --load` as users and job managers see them: what goes on equals what was never interrupted, and
 // what cannot be loaded never ends with exit code 0.
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -9,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/base/text.h"
 #include "tests/cli/run_program.h"
 
 namespace plumbline {
@@ -190,6 +192,53 @@ TEST_F(Resume, KilledWhileSavingTheNewestWholeOneIsFound) {
   for (const auto& entry : fs::directory_iterator(path("c")))
     EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr(".saving")));
   RecordProperty("loaded", loaded);
+}
+
+TEST_F(Resume, ASaverThatFindsAnotherIsRefused) {
+  save_four();
+  // flock holds the directory's lock as long as the run takes.
+  const std::string flags = fmt::format("--save {0} --load {0}", path("c"));
+  const Outcome second = run(flags, fmt::format("flock '{}/.lock'", path("c")));
+  EXPECT_EQ(second.code, 4);
+  EXPECT_THAT(second.err, HasSubstr("nothing was saved"));
+  EXPECT_THAT(second.err, HasSubstr("held by another process that saves here"));
+  EXPECT_FALSE(fs::exists(path("c/iter_0000006")));
+  EXPECT_EQ(checkpoint("verify " + path("c")).code, 0);
+  EXPECT_EQ(run(flags).code, 0);
+  EXPECT_TRUE(fs::exists(path("c/iter_0000006")));
+}
+
+// Two runs that differ in their seeds: what is left is all of one of them.
+TEST_F(Resume, TwoRunsThatSaveIntoOneDirectoryAtOnce) {
+  for (const char* seed : {"1", "2"})
+    ASSERT_EQ(run(fmt::format("--seed {0} --save {1}{0}", seed, path("alone"))).code, 0);
+  ASSERT_EQ(run("--seed 1 --save " + path("again")).code, 0);
+  ASSERT_EQ(checkpoint(fmt::format("diff {} {}1", path("again"), path("alone"))).code, 0);
+  ASSERT_EQ(checkpoint(fmt::format("diff {0}1 {0}2", path("alone"))).code, 4);
+  std::string both;
+  for (const char* seed : {"1", "2"})
+    both +=
+        fmt::format("('{}' run {} --seed {} --save {} --save-interval 1 -o {}{} 2>{}{}; echo $? >{}{}) & ",
+                    PLUMBLINE_EXECUTABLE, kModel, seed, path("c"), path("run.plmb"), seed, path("err"), seed,
+                    path("code"), seed);
+  ASSERT_EQ(std::system(("{ " + both + "wait; } >/dev/null </dev/null").c_str()), 0);
+  int succeeded = 0;
+  for (const char* seed : {"1", "2"}) {
+    const std::string code = read_file(path("code") + seed).value_or("");
+    succeeded += code == "0\n" ? 1 : 0;
+    if (code == "0\n") continue;
+    EXPECT_EQ(code, "4\n");
+    EXPECT_THAT(read_file(path("err") + seed).value_or(""),
+                HasSubstr("held by another process that saves here"));
+  }
+  // Only who holds the lock can be in another's way, so one of them always comes to its end.
+  EXPECT_GE(succeeded, 1);
+  EXPECT_EQ(read_file(path("c/latest_checkpointed_iteration.txt")).value_or(""), "6");
+  for (int iteration = 1; iteration <= 6; ++iteration)
+    EXPECT_EQ(checkpoint(fmt::format("verify {}/iter_{:07}", path("c"), iteration)).code, 0) << iteration;
+  const int first = checkpoint(fmt::format("diff {} {}1", path("c"), path("alone"))).code;
+  const int second = checkpoint(fmt::format("diff {} {}2", path("c"), path("alone"))).code;
+  EXPECT_TRUE((first == 0 && second == 4) || (first == 4 && second == 0)) << first << " " << second;
 }
 
 TEST_F(Resume, CheckpointSubcommands) {

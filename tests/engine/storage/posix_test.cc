@@ -1,15 +1,21 @@
 // The machine's own file system: the same saving code, killed by a real SIGKILL before each writing call, and
 // limits that real calls give.
+#include <algorithm>
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
+#include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "engine/storage/layout.h"
 #include "engine/storage/read.h"
 #include "engine/storage/save.h"
 
@@ -97,9 +103,11 @@ std::int64_t newest(const std::string& directory) {
   const auto reader = open_verified(posix_files(), lone_channel(), directory, **found);
   EXPECT_TRUE(reader) << (reader ? "" : reader.error().message);
   if (!reader) return -2;
-  std::vector<float> values(16);
-  EXPECT_TRUE(reader->read_place(reader->manifest().tensors.front(), whole_place({16}), values.data()));
-  for (const float value : values) EXPECT_EQ(value, static_cast<float>(reader->manifest().iteration));
+  const Shape shape = reader->manifest().tensors.front().shape;
+  std::vector<float> values(static_cast<std::size_t>(shape.front()));
+  EXPECT_TRUE(reader->read_place(reader->manifest().tensors.front(), whole_place(shape), values.data()));
+  const auto iteration = static_cast<float>(reader->manifest().iteration);
+  EXPECT_EQ(std::count(values.begin(), values.end(), iteration), shape.front());
   return reader->manifest().iteration;
 }
 
@@ -171,7 +179,10 @@ TEST(PosixFiles, SecondSaverIsToldAndSymbolicLinksAreNotFollowed) {
   const auto saved =
       save_checkpoint(posix_files(), lone_channel(), directory, request_of(1, std::vector<float>(16, 1.0f)));
   ASSERT_FALSE(saved);
-  EXPECT_NE(saved.error().message.find("held by another process that saves here"), std::string::npos);
+  EXPECT_NE(saved.error().message.find(
+                fmt::format("held by another process that saves here (process {} on ", ::getpid())),
+            std::string::npos)
+      << saved.error().message;
 
   std::ofstream(folder.path() + "/precious") << "kept";
   std::filesystem::create_directory(folder.path() + "/tree");
@@ -179,6 +190,99 @@ TEST(PosixFiles, SecondSaverIsToldAndSymbolicLinksAreNotFollowed) {
   ASSERT_TRUE(remove_tree(posix_files(), folder.path() + "/tree"));
   EXPECT_TRUE(std::filesystem::exists(folder.path() + "/precious"));
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/tree"));
+}
+
+// What a saver of TwoProcesses went through.
+struct Told {
+  int saved = 0, refused = 0;
+  int wrong = 0;  // other errors, or a refusal that names the saver itself
+};
+
+// Saves `iterations` one after the other in a process of its own; one that is refused because the other saves is tried
+// again. `begin` is closed by the parent when both are there; what happened comes out of `told`.
+pid_t start_saver(const std::string& directory, const std::vector<std::int64_t>& iterations, int keep_last,
+                  const std::array<int, 2>& begin, int told) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::close(begin[1]);
+  char none = 0;
+  (void)!::read(begin[0], &none, 1);
+  Told own;
+  for (std::size_t i = 0; i < iterations.size() && own.wrong == 0;) {
+    const std::vector<float> values(1 << 16, static_cast<float>(iterations[i]));
+    SaveOptions options;
+    options.keep_last = keep_last;
+    const auto saved =
+        save_checkpoint(posix_files(), lone_channel(), directory, request_of(iterations[i], values), options);
+    if (saved) {
+      ++own.saved, ++i;
+      own.wrong += saved->notices.empty() ? 0 : 1;
+      continue;
+    }
+    const std::string& message = saved.error().message;
+    const bool held = saved.error().code == ErrorCode::kState &&
+                      message.find("held by another process that saves here") != std::string::npos;
+    const bool itself = message.find(fmt::format("process {} on ", ::getpid())) != std::string::npos;
+    ++(held && !itself ? own.refused : own.wrong);
+  }
+  (void)!::write(told, &own, sizeof own);
+  ::_exit(0);
+}
+
+// `meanwhile` runs in this process until both savers have ended.
+std::vector<Told> two_savers(const std::string& directory, const std::vector<std::int64_t>& first,
+                             const std::vector<std::int64_t>& second, int keep_last,
+                             const std::function<void()>& meanwhile) {
+  std::array<int, 2> begin{}, told{};
+  if (::pipe(begin.data()) != 0 || ::pipe(told.data()) != 0) return {};
+  std::vector<pid_t> children = {start_saver(directory, first, keep_last, begin, told[1]),
+                                 start_saver(directory, second, keep_last, begin, told[1])};
+  for (const int fd : {begin[0], begin[1], told[1]}) ::close(fd);
+  while (!children.empty()) {
+    meanwhile();
+    std::erase_if(children, [](pid_t child) { return ::waitpid(child, nullptr, WNOHANG) != 0; });
+  }
+  std::vector<Told> all(2);
+  for (Told& one : all) EXPECT_EQ(::read(told[0], &one, sizeof one), static_cast<ssize_t>(sizeof one));
+  ::close(told[0]);
+  return all;
+}
+
+TEST(PosixFiles, TwoProcessesThatSaveAtOnceAndAReader) {
+  const Folder folder;
+  ASSERT_TRUE(save_checkpoint(posix_files(), lone_channel(), folder.path(),
+                              request_of(0, std::vector<float>(16, 0.0f))));
+  std::vector<std::int64_t> odd, even;
+  for (std::int64_t i = 1; i <= 60; ++i) (i % 2 == 1 ? odd : even).push_back(i);
+  int reads = 0;
+  const std::vector<Told> told = two_savers(folder.path(), odd, even, 0, [&] {
+    EXPECT_GE(newest(folder.path()), 0);  // whole, whoever is writing
+    ++reads;
+  });
+  ASSERT_EQ(told.size(), 2u);
+  for (const Told& saver : told) EXPECT_TRUE(saver.saved == 30 && saver.wrong == 0) << saver.wrong;
+  EXPECT_GT(told[0].refused + told[1].refused, 0);  // they did meet
+  EXPECT_GT(reads, 1);
+  for (std::int64_t i = 1; i <= 60; ++i) {
+    const auto found = find_checkpoint(posix_files(), lone_channel(), folder.path(), i);
+    ASSERT_TRUE(found && *found) << i;
+    EXPECT_TRUE(open_verified(posix_files(), lone_channel(), folder.path(), **found)) << i;
+  }
+}
+
+// The same iterations in both: each replaces what the other saved, and removes older ones.
+TEST(PosixFiles, TwoProcessesThatReplaceEachOthersCheckpoints) {
+  const Folder folder;
+  std::vector<std::int64_t> iterations;
+  for (std::int64_t i = 1; i <= 30; ++i) iterations.push_back(i);
+  const std::vector<Told> told = two_savers(folder.path(), iterations, iterations, 1, [] { ::usleep(1000); });
+  ASSERT_EQ(told.size(), 2u);
+  for (const Told& saver : told) EXPECT_TRUE(saver.saved == 30 && saver.wrong == 0) << saver.wrong;
+  EXPECT_GT(told[0].refused + told[1].refused, 0);
+  EXPECT_EQ(newest(folder.path()), 30);
+  const std::vector<std::string> left = *posix_files().list(folder.path());
+  EXPECT_EQ(left, (std::vector<std::string>{".lock", "iter_0000030", std::string(kTrackerName)}));
+  EXPECT_EQ(std::filesystem::file_size(lock_path(folder.path())), 0u);
 }
 
 TEST(PosixFiles, MessagesNamePathAndReason) {

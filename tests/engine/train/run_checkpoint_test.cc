@@ -106,6 +106,26 @@ TEST(RunCheckpoint, WeightsAloneBeginWithNewStates) {
   }
 }
 
+// The state of LibTorch's own generator, which begins with noise, is saved: it has to begin with the seed.
+TEST(RunCheckpoint, SameSeedSameBytes) {
+  std::vector<std::string> shards, manifests;
+  for (const std::uint64_t noise : {1, 2}) {
+    at::manual_seed(noise);
+    SimulatedDisk disk;
+    SimulatedFiles files(disk);
+    ASSERT_EQ(run_on(files, saving(tiny(), 0)).error, "");
+    for (const auto& [all, name] :
+         {std::pair{&manifests, "manifest.json"}, std::pair{&shards, "shard_00000_of_00002.safetensors"}}) {
+      const Result<std::string> bytes =
+          read_small_file(files, std::string("/a/iter_0000008/") + name, 1 << 24);
+      ASSERT_TRUE(bytes) << bytes.error().message;
+      all->push_back(*bytes);
+    }
+  }
+  EXPECT_TRUE(manifests[0] == manifests[1]);
+  EXPECT_TRUE(shards[0] == shards[1]);
+}
+
 // Every step so far overflowed: there are no moments to save, and none are loaded.
 TEST(RunCheckpoint, BeforeTheFirstUpdate) {
   for (const bool distributed : {false, true}) {
