@@ -20,6 +20,7 @@ int run_over_gloo(const ValidConfig&, const std::string&, const RunOptions&) {
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -210,6 +211,9 @@ int conclude(const RunConfig& config, const RunOptions& options, int world, cons
 }  // namespace
 
 int run_over_gloo(const ValidConfig& valid, const std::string& line, const RunOptions& options) {
+  // The store answers over sockets, and LibTorch sends without MSG_NOSIGNAL: a rank that has died must not end the
+  // launcher that is to name it. Inherited by the ranks.
+  std::signal(SIGPIPE, SIG_IGN);
   const int world = valid.config.grid.world();
   gloo::SupervisorOptions supervisor;
   supervisor.world = world;
