@@ -19,6 +19,9 @@
 namespace plumbline::cli {
 namespace {
 
+// CLI11's own check for numbers that are not negative names the largest double when it refuses.
+const CLI::Range kCount(0, (1 << 20) - 1);
+
 struct Options {
   bool json = false;
   bool expected = false;
@@ -141,10 +144,10 @@ Run build(CLI::App& app) {
   const auto input = add_input_options(app);
   app.add_option("--weight-queue-cap", input->bounds.open_weight_grads,
                  "weight gradients that a rank may leave waiting, from I to W; 0: any number")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kCount);
   app.add_option("--activation-cap-until-input-grad", input->bounds.until_input_grad,
                  "stage activations a rank may hold where I, not W, lets one go; 0: any number")
-      ->check(CLI::NonNegativeNumber);
+      ->check(kCount);
   const auto arguments = add_config_arguments(app);
   return [=]() -> int { return check(*options, *input, *arguments); };
 }

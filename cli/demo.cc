@@ -12,6 +12,7 @@
 #include "cli/common/output.h"
 #include "cli/exec_engine.h"
 #include "cli/spawn.h"
+#include "engine/base/shell_line.h"
 #include "engine/base/text.h"
 
 namespace plumbline::cli {

@@ -1,4 +1,5 @@
-// `diff`: which calls moved between two schedules or Programs, and what becomes of the verdict.
+// `diff`: which calls moved between two schedules or Programs, and what becomes of the verdict; two records go to
+// cli/record_diff.h.
 #include <memory>
 
 #include <CLI/CLI.hpp>
@@ -162,8 +163,14 @@ int compare(const Options& options, const InputOptions& input_options,
   const auto is_record = [](const std::vector<std::string>& subject) {
     return subject.size() == 1 && is_record_file(subject.front());
   };
-  if (is_record(variants->subjects[0]) && is_record(variants->subjects[1]))
+  if (is_record(variants->subjects[0]) && is_record(variants->subjects[1])) {
+    if (options.json || options.programs)
+      return report(
+          Error{ErrorCode::kUsage,
+                "--json and --program are for schedules and Programs; two records are compared in text",
+                {}});
     return diff_record_files(variants->subjects[0].front(), variants->subjects[1].front());
+  }
   std::vector<Side> sides;
   for (const std::vector<std::string>& subject : variants->subjects) {
     if (is_record(subject))
@@ -205,12 +212,14 @@ Run build(CLI::App& app) {
 
 const RegisterCommand kCommand(
     {.name = "diff",
-     .summary = "which calls moved between two schedules or Programs, and their verdicts",
+     .summary =
+         "which calls moved between two schedules or Programs, and both verdicts; or how two runs differ",
      .usage = "A B [flags of both]",
      .examples = {{"plumbline diff before.csv after.csv --comm-map pair", "two files"},
                   {"plumbline diff 1f1b zb-h1 --pp 4 -m 8", "two generators"},
                   {"plumbline diff --program '--p2p batched' '--p2p separate' --pp 4 -m 8",
-                   "two lowerings of one schedule"}},
+                   "two lowerings of one schedule"},
+                  {"plumbline diff run.plmb replay.plmb", "two runs: order, numbers, times"}},
      .build = build});
 
 }  // namespace

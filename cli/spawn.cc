@@ -30,17 +30,4 @@ Result<int> spawn(const std::vector<std::string>& arguments) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-std::string shell_line(const std::vector<std::string>& arguments) {
-  std::string line;
-  for (const std::string& argument : arguments) {
-    if (!line.empty()) line += ' ';
-    const bool plain = argument.find_first_not_of(
-                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:,+@%") ==
-                           std::string::npos &&
-                       !argument.empty();
-    line += plain ? argument : fmt::format("'{}'", argument);
-  }
-  return line;
-}
-
 }  // namespace plumbline::cli

@@ -12,7 +12,4 @@ namespace plumbline::cli {
 // cannot be started.
 Result<int> spawn(const std::vector<std::string>& arguments);
 
-// A command line as a person would type it: words with blanks or quotes are quoted.
-std::string shell_line(const std::vector<std::string>& arguments);
-
 }  // namespace plumbline::cli

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "engine/base/text.h"
 #include "engine/config/flags.h"
@@ -11,19 +14,19 @@
 namespace plumbline::cli {
 namespace {
 
-bool is_generator(const std::string& word) {
-  std::error_code ignored;
-  if (std::filesystem::exists(word, ignored)) return false;
-  return std::any_of(generators().begin(), generators().end(),
-                     [&](const Generator& generator) { return generator.name == word; });
-}
-
 // Megatron has calls of its own for some schedules; they are kinds.
-std::vector<std::string> subject_of(const std::string& word) {
-  if (!is_generator(word)) return {word};
+Result<std::vector<std::string>> subject_of(const std::string& word) {
+  std::error_code ignored;
+  if (word == "-" || std::filesystem::exists(word, ignored)) return std::vector<std::string>{word};
+  const Result<const Generator*> generator = find_generator(word);
+  if (!generator) {
+    if (word.find_first_of("./") != std::string::npos)
+      return std::vector<std::string>{word};  // a file's name
+    return fail(ErrorCode::kUsage, fmt::format("there is no file '{}'; {}", word, generator.error().message));
+  }
   const std::vector<std::string>& kinds = find_option("schedule.kind")->choices;
   const bool kind = std::find(kinds.begin(), kinds.end(), word) != kinds.end();
-  return {kind ? "--schedule" : "--generator", word};
+  return std::vector<std::string>{kind ? "--schedule" : "--generator", word};
 }
 
 std::vector<std::string> split_blanks(const std::string& text) {
@@ -68,8 +71,10 @@ Result<Variants> split_variants(const std::vector<std::string>& words) {
     }
     if (plain == flags->words.size()) break;
     const std::string& word = flags->words[plain];
+    Result<std::vector<std::string>> subject = subject_of(word);
+    if (!subject) return tl::unexpected(subject.error());
     out.names.push_back(word);
-    out.subjects.push_back(subject_of(word));
+    out.subjects.push_back(std::move(*subject));
   }
   return out;
 }

@@ -11,6 +11,7 @@
 #include "cli/common/output.h"
 #include "cli/common/record_config.h"
 #include "cli/engine/run_session.h"
+#include "engine/base/shell_line.h"
 #include "engine/base/text.h"
 #include "engine/runtime/record_diff.h"
 #include "reports/record_diff_text.h"
@@ -41,8 +42,9 @@ int replay(const Options& options) {
   std::error_code error;
   if (std::filesystem::equivalent(options.record, options.run.out, error))
     return report({ErrorCode::kUsage, "the replay would overwrite its record: give another -o", {}});
-  const std::string line =
-      fmt::format("plumbline replay {} --backend {}", options.record, options.run.backend);
+  std::vector<std::string> words{"plumbline", "replay", options.record, "--backend", options.run.backend};
+  if (options.run.nproc > 0) words.insert(words.end(), {"--nproc", std::to_string(options.run.nproc)});
+  const std::string line = shell_line(words);
   const int code = options.run.backend == "gloo" ? run_over_gloo(*valid, line, options.run)
                                                  : run_session(*valid, line, options.run);
   if (code != kExitHolds) return code;

@@ -17,6 +17,7 @@
 #include "cli/engine/run_table.h"
 #include "engine/base/assert.h"
 #include "engine/base/hash.h"
+#include "engine/base/shell_line.h"
 #include "engine/base/version.h"
 #include "engine/train/trainer.h"
 
@@ -66,21 +67,6 @@ void print_model(const RunRecord& record) {
 }
 
 }  // namespace
-
-// The line that repeats a run: what was given, quoted where a shell needs it.
-std::string command_line(const std::vector<std::string>& arguments) {
-  std::string line = "plumbline run";
-  for (const std::string& argument : arguments) {
-    const bool plain = !argument.empty() && argument.find_first_not_of(
-                                                "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-                                                "0123456789-_=./:,+@%") == std::string::npos;
-    std::string quoted = argument;
-    for (std::size_t at = quoted.find('\''); at != std::string::npos; at = quoted.find('\'', at + 4))
-      quoted.replace(at, 1, "'\\''");
-    line += plain ? " " + argument : " '" + quoted + "'";
-  }
-  return line;
-}
 
 void hint_finding(const Finding& finding) {
   hint(fmt::format("{}: {}", finding_kind_name(finding.kind), finding.why));
@@ -173,7 +159,9 @@ namespace {
 int train(const ConfigArguments& arguments, const RunOptions& options) {
   const Result<ValidConfig> valid = arguments.load(Purpose::kRun);
   if (!valid) return report(valid.error());
-  const std::string line = command_line(arguments.arguments());
+  std::vector<std::string> words = arguments.arguments();
+  words.insert(words.begin(), {"plumbline", "run"});
+  const std::string line = shell_line(words);
   set_reproduction(line);
   if (options.backend == "gloo") return run_over_gloo(*valid, line, options);
   if (options.backend != "sim")

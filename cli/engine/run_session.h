@@ -40,8 +40,6 @@ int run_over_gloo(const ValidConfig& valid, const std::string& line, const RunOp
 // --backend and what belongs to it. `options` outlives the parse.
 void add_backend_options(CLI::App& app, RunOptions& options);
 
-// The line that repeats a run: what was given, quoted where a shell needs it.
-std::string command_line(const std::vector<std::string>& arguments);
 // A deadlock or another finding, to stderr.
 void hint_finding(const Finding& finding);
 

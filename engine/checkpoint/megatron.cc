@@ -12,16 +12,6 @@ namespace {
 constexpr const char* kMain = "model_optim_rng.pt";
 constexpr const char* kDistributed = "distrib_optim.pt";
 
-// Everyone's error, or none.
-Status agree(ControlChannel& channel, const Status& own) {
-  const Result<std::vector<std::string>> all = channel.exchange(own ? "" : own.error().message);
-  if (!all) return tl::unexpected(all.error());
-  for (std::size_t rank = 0; rank < all->size(); ++rank) {
-    if (!(*all)[rank].empty()) return fail(ErrorCode::kState, fmt::format("rank {}: {}", rank, (*all)[rank]));
-  }
-  return {};
-}
-
 Status load_own(FileLayer& files, const FoundCheckpoint& found, const MegatronPlace& place,
                 const StateDict& args, const MegatronLoadOptions& options, MegatronLoaded& loaded) {
   const std::string folder = join_path(found.path, megatron_folder(place));

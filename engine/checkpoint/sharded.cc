@@ -83,16 +83,6 @@ class CollectiveChannel : public ControlChannel {
   std::shared_ptr<Collective> group_;
 };
 
-// Everyone's errors, when a rank has none to do its part of a call that all make.
-Status agree(ControlChannel& channel, const Status& own) {
-  const Result<std::vector<std::string>> all = channel.exchange(own ? "" : own.error().message);
-  if (!all) return tl::unexpected(all.error());
-  for (std::size_t rank = 0; rank < all->size(); ++rank) {
-    if (!(*all)[rank].empty()) return fail(ErrorCode::kState, fmt::format("rank {}: {}", rank, (*all)[rank]));
-  }
-  return {};
-}
-
 Status fill(const CheckpointReader& reader, const ShardedTensor& target) {
   const ManifestTensor* tensor = reader.manifest().find(target.key);
   if (tensor == nullptr || target.data.numel() == 0) return {};  // waived by the plan

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/shell_line.h"
 #include "engine/base/text.h"
 
 namespace plumbline {
@@ -224,8 +225,7 @@ Result<std::string> launch_command(std::string_view launcher, int ranks, int per
                 fmt::format("{} ranks do not fill nodes of {}: give a --per-node that divides them", ranks,
                             per_node));
   const int nodes = ranks / per_node;
-  std::string line;
-  for (const std::string& argument : arguments) line += " " + argument;
+  const std::string line = " " + shell_line(arguments);
   if (launcher == "slurm")
     return fmt::format(
         "srun --nodes={} --ntasks={} --ntasks-per-node={} --mpi=none --kill-on-bad-exit=1 plumbline{}", nodes,

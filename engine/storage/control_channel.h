@@ -22,4 +22,8 @@ class ControlChannel {
 // A group of one.
 ControlChannel& lone_channel();
 
+// Before something that all do together: no error when all say so, else the same on every rank - who failed and why,
+// "rank 1: ...; rank 3: ...", or once what all say alike - with the code of the first of them.
+Status agree(ControlChannel& channel, const Status& own);
+
 }  // namespace plumbline

@@ -5,28 +5,13 @@
 #include <fmt/format.h>
 
 #include "engine/base/text.h"
-#include "engine/storage/control_channel.h"
 
 namespace plumbline {
 namespace {
 
 constexpr std::string_view kStaging = ".saving_", kAside = ".old_", kTrash = ".trash_";
 
-class LoneChannel : public ControlChannel {
- public:
-  int rank() const override { return 0; }
-  int size() const override { return 1; }
-  Result<std::vector<std::string>> exchange(const std::string& message) override {
-    return std::vector<std::string>{message};
-  }
-};
-
 }  // namespace
-
-ControlChannel& lone_channel() {
-  static LoneChannel channel;
-  return channel;
-}
 
 std::string iteration_name(std::int64_t iteration) { return fmt::format("iter_{:07}", iteration); }
 

@@ -62,16 +62,6 @@ Status on_all(std::size_t ranks, const std::function<Status(std::size_t)>& work)
   return {};
 }
 
-// Everyone's errors, before something that all do together.
-Status agree(ControlChannel& channel, const Status& own) {
-  const Result<std::vector<std::string>> all = channel.exchange(own ? "" : own.error().message);
-  if (!all) return tl::unexpected(all.error());
-  for (std::size_t rank = 0; rank < all->size(); ++rank) {
-    if (!(*all)[rank].empty()) return fail(ErrorCode::kState, fmt::format("rank {}: {}", rank, (*all)[rank]));
-  }
-  return {};
-}
-
 }  // namespace
 
 CheckpointGroups one_rank_a_process(ControlChannel& channel) {

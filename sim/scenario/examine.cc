@@ -1,13 +1,12 @@
 #include "sim/scenario/examine.h"
 
 #include <algorithm>
-#include <atomic>
 #include <set>
-#include <thread>
 
 #include <fmt/format.h>
 
 #include "engine/base/text.h"
+#include "engine/base/workers.h"
 #include "engine/program/link.h"
 #include "sim/examine.h"
 
@@ -43,16 +42,10 @@ std::vector<Result<Verdict>> examine_scenarios(const std::vector<Scenario>& scen
                                                const std::vector<NcclModel>& modes, const TimeModel& time,
                                                unsigned workers, bool explore_schedules) {
   std::vector<Result<Verdict>> verdicts(scenarios.size());
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < scenarios.size(); i = next++)
-      verdicts[i] = examine_scenario(scenarios[i], modes, time, explore_schedules);
-  };
-  std::vector<std::thread> others;
-  const std::size_t useful = std::min<std::size_t>(workers, scenarios.size() / 16 + 1);
-  for (std::size_t i = 1; i < useful; ++i) others.emplace_back(work);
-  work();
-  for (std::thread& other : others) other.join();
+  // A thread is worth its start for some scenarios only.
+  share_out(scenarios.size(), std::min<std::size_t>(workers, scenarios.size() / 16 + 1), [&](std::size_t i) {
+    verdicts[i] = examine_scenario(scenarios[i], modes, time, explore_schedules);
+  });
   return verdicts;
 }
 

@@ -1,7 +1,6 @@
 #include "sim/verify/quotient.h"
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <string>
 #include <thread>
@@ -10,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/hash.h"
+#include "engine/base/workers.h"
 #include "sim/verify/reduced.h"
 
 namespace plumbline {
@@ -227,18 +227,11 @@ Result<Verdict> check_quotient(const Program& program, const CheckOptions& optio
 std::vector<Result<Verdict>> check_programs(const std::vector<Program>& programs, const CheckOptions& options,
                                             unsigned workers) {
   std::vector<Result<Verdict>> out(programs.size(), Verdict{});
-  std::atomic<std::size_t> next{0};
-  const auto work = [&] {
-    for (std::size_t i = next++; i < programs.size(); i = next++) {
-      const Result<LinkedProgram> linked = link_program(programs[i]);
-      out[i] = linked ? check_program(*linked, options) : Result<Verdict>(tl::unexpected(linked.error()));
-    }
-  };
   if (workers == 0) workers = std::max(1U, std::thread::hardware_concurrency());
-  std::vector<std::thread> others;
-  for (unsigned i = 1; i < workers && i < programs.size(); ++i) others.emplace_back(work);
-  work();
-  for (std::thread& other : others) other.join();
+  share_out(programs.size(), workers, [&](std::size_t i) {
+    const Result<LinkedProgram> linked = link_program(programs[i]);
+    out[i] = linked ? check_program(*linked, options) : Result<Verdict>(tl::unexpected(linked.error()));
+  });
   return out;
 }
 

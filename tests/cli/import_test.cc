@@ -153,6 +153,22 @@ TEST_F(Import, DiffShowsTheVerdictBeforeAndAfter) {
   EXPECT_NE(outcome.out.find("deferred.csv: deadlock"), std::string::npos) << outcome.out;
 }
 
+TEST_F(Import, DiffOfRecords) {
+  const std::string one = file("one.plmb", ""), same = file("same.plmb", ""), slow = file("slow.plmb", ""),
+                    other = file("other.plmb", "");
+  ASSERT_EQ(run_plumbline("sim --pp 2 -m 4 -o " + one).code, 0);
+  ASSERT_EQ(run_plumbline("sim --pp 2 -m 4 -o " + same).code, 0);
+  ASSERT_EQ(run_plumbline("sim --pp 2 -m 4 --slow rank=1:2 -o " + slow).code, 0);
+  ASSERT_EQ(run_plumbline("sim --pp 2 -m 4 --schedule gpipe -o " + other).code, 0);
+  EXPECT_EQ(run_plumbline("diff " + one + " " + same).code, 0);
+  const Outcome times = run_plumbline("diff " + one + " " + slow);
+  EXPECT_EQ(times.code, 0) << "times differ, order and numbers do not: " << times.out << times.err;
+  EXPECT_NE(times.out, run_plumbline("diff " + one + " " + same).out);
+  EXPECT_EQ(run_plumbline("diff " + one + " " + other).code, 4);
+  expect_refused(run_plumbline("diff --json " + one + " " + same), "two records are compared in text");
+  expect_refused(run_plumbline("diff " + one + " " + file("a.csv", "0F0,0B0\n")), "is a record");
+}
+
 TEST_F(Import, DiffOfPrograms) {
   const Outcome outcome =
       run_plumbline("diff --program \"--p2p batched\" \"--p2p separate\" --pp 4 -m 8 --pipeline-only");
@@ -160,7 +176,8 @@ TEST_F(Import, DiffOfPrograms) {
   EXPECT_NE(outcome.out.find("SEND_F"), std::string::npos) << outcome.out;
   EXPECT_NE(outcome.out.find("changed"), std::string::npos) << outcome.out;
   expect_refused(run_plumbline("diff 1f1b --pp 2"), "1 were given");
-  expect_refused(run_plumbline("diff a b c"), "3 were given");
+  expect_refused(run_plumbline("diff 1f1b gpipe zb-h1"), "3 were given");
+  expect_refused(run_plumbline("diff 1f1b zb-h7 --pp 2"), "there is no file 'zb-h7'; no schedule is named");
   expect_refused(run_plumbline("diff 1f1b /no/such.csv --pp 2"), "/no/such.csv");
 }
 

@@ -122,6 +122,9 @@ TEST(LaunchCommand, NamesRanksAndNodes) {
             *launch_command("torchrun", 4, 4, words));
   EXPECT_EQ("mpirun -np 4 --map-by ppr:4:node plumbline run cfg.toml",
             *launch_command("mpirun", 4, 4, words));
+  EXPECT_EQ("mpirun -np 4 --map-by ppr:4:node plumbline run 'my cfg.toml' '--data.text=it'\\''s'",
+            *launch_command("mpirun", 4, 4, {"run", "my cfg.toml", "--data.text=it's"}))
+      << "words that a shell would take apart are quoted";
   EXPECT_FALSE(launch_command("mpirun", 4, 3, words));
   EXPECT_FALSE(launch_command("make", 4, 4, words));
 }

@@ -14,6 +14,13 @@
 
 namespace plumbline::test {
 
+// A list of rows as torch's CSV.
+inline std::string csv_of(const nlohmann::json& rows) {
+  std::string text;
+  for (const nlohmann::json& row : rows) text += row.get<std::string>() + "\n";
+  return text;
+}
+
 // "0F0 1F2+0B0 ...", one string a rank.
 inline std::vector<std::string> order_text(const Schedule& schedule) {
   std::vector<std::string> rows;

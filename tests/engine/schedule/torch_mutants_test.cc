@@ -15,12 +15,7 @@ namespace plumbline {
 namespace {
 
 using nlohmann::json;
-
-std::string csv_of(const json& rows) {
-  std::string text;
-  for (const json& row : rows) text += row.get<std::string>() + "\n";
-  return text;
-}
+using test::csv_of;
 
 Schedule rows_of(const json& line, const char* field) {
   Schedule schedule = parse_schedule_csv(csv_of(line[field]), field).value();

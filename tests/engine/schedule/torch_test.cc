@@ -1,6 +1,7 @@
 // Schedules as torch.distributed.pipelining makes them (tests/oracles/torch_pipelining): all valid ones pass.
 #include <gtest/gtest.h>
 
+#include "tests/engine/schedule/orders.h"
 #include "tests/engine/schedule/reference.h"
 #include "tests/support/oracle.h"
 
@@ -8,12 +9,7 @@ namespace plumbline {
 namespace {
 
 using nlohmann::json;
-
-std::string csv_of(const json& rows) {
-  std::string text;
-  for (const json& row : rows) text += row.get<std::string>() + "\n";
-  return text;
-}
+using test::csv_of;
 
 void expect_valid(const json& line, const char* field) {
   const std::string label = line["schedule"].get<std::string>() + " " + field + " pp " + line["pp"].dump() +

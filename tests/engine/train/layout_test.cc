@@ -25,6 +25,16 @@ RunRecord record_of(const Layout& layout, Precision precision, int iterations, c
   return trainer->record();
 }
 
+void expect_same_steps(const RunRecord& one, const RunRecord& other) {
+  ASSERT_EQ(one.steps.size(), other.steps.size());
+  for (std::size_t i = 0; i < one.steps.size(); ++i) {
+    EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << "step " << i;
+    EXPECT_EQ(one.steps[i].grad_norm, other.steps[i].grad_norm) << "step " << i;
+    EXPECT_EQ(one.steps[i].params_digest, other.steps[i].params_digest) << "step " << i;
+    EXPECT_EQ(one.steps[i].optimizer_digest, other.steps[i].optimizer_digest) << "step " << i;
+  }
+}
+
 TEST(Layout, StagesAndSchedulesDoNotChangeTraining) {
   for (const Precision precision : {Precision::kFp32, Precision::kFp16}) {
     const RunRecord one = record_of({ScheduleKind::kOneFOneB, 1, 1, 8, 1}, precision, 4);
@@ -33,13 +43,7 @@ TEST(Layout, StagesAndSchedulesDoNotChangeTraining) {
                                                     {ScheduleKind::kInterleaved, 4, 2, 8, 1}}) {
       SCOPED_TRACE(layout.name());
       const RunRecord other = record_of(layout, precision, 4);
-      ASSERT_EQ(one.steps.size(), other.steps.size());
-      for (std::size_t i = 0; i < one.steps.size(); ++i) {
-        EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << "step " << i;
-        EXPECT_EQ(one.steps[i].grad_norm, other.steps[i].grad_norm);
-        EXPECT_EQ(one.steps[i].params_digest, other.steps[i].params_digest);
-        EXPECT_EQ(one.steps[i].optimizer_digest, other.steps[i].optimizer_digest);
-      }
+      expect_same_steps(one, other);
     }
   }
 }
@@ -61,13 +65,7 @@ TEST(Layout, TheWayOfTheOptimizerDoesNotChangeTraining) {
         config.optimizer.bucket_size = way == 3 ? 400 : 0;
         config.optimizer.pad_buckets = way == 2;
       });
-      ASSERT_EQ(one.steps.size(), other.steps.size());
-      for (std::size_t i = 0; i < one.steps.size(); ++i) {
-        EXPECT_EQ(one.steps[i].loss, other.steps[i].loss) << "step " << i;
-        EXPECT_EQ(one.steps[i].grad_norm, other.steps[i].grad_norm);
-        EXPECT_EQ(one.steps[i].params_digest, other.steps[i].params_digest);
-        EXPECT_EQ(one.steps[i].optimizer_digest, other.steps[i].optimizer_digest);
-      }
+      expect_same_steps(one, other);
     }
   }
 }

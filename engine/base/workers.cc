@@ -1,0 +1,20 @@
+#include "engine/base/workers.h"
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+namespace plumbline {
+
+void share_out(std::size_t count, std::size_t workers, const std::function<void(std::size_t)>& work) {
+  std::atomic<std::size_t> next{0};
+  const auto run = [&] {
+    for (std::size_t i = next++; i < count; i = next++) work(i);
+  };
+  std::vector<std::thread> others;
+  for (std::size_t i = 1; i < workers && i < count; ++i) others.emplace_back(run);
+  run();
+  for (std::thread& other : others) other.join();
+}
+
+}  // namespace plumbline
