@@ -179,15 +179,18 @@ function(plumbline_test name)
   plumbline_test_properties(${name} ${label})
 endfunction()
 
-# Every test gets the sanitizers' settings and one compute thread, whatever the caller's environment says.
+# Every test gets the sanitizers' settings, one compute thread and a folder of its own for temporary files (GoogleTest's
+# TEST_TMPDIR), whatever the caller's environment says: two builds tested at once, or one after the other, share nothing.
 function(plumbline_test_properties name label)
+  set(temporary "${PROJECT_BINARY_DIR}/tests-tmp/${name}")
+  file(MAKE_DIRECTORY "${temporary}")
   set(supp "${PROJECT_SOURCE_DIR}/tests/sanitizers")
   set_tests_properties(${name} PROPERTIES
     LABELS "${label}" TIMEOUT 900
     ENVIRONMENT "ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1;\
 LSAN_OPTIONS=suppressions=${supp}/leak.supp:print_suppressions=0;\
 TSAN_OPTIONS=suppressions=${supp}/thread.supp:halt_on_error=1;\
-UBSAN_OPTIONS=print_stacktrace=1;OMP_NUM_THREADS=1;OPENBLAS_NUM_THREADS=1")
+UBSAN_OPTIONS=print_stacktrace=1;TEST_TMPDIR=${temporary};OMP_NUM_THREADS=1;OPENBLAS_NUM_THREADS=1")
 endfunction()
 
 function(plumbline_print_summary)

@@ -42,9 +42,9 @@ struct Watchdog::Impl {
   // Nothing after this: the process has no use any more.
   void last_words() {
     const std::string position = position_json(status, options.rank);
-    write(fmt::format("rank-{:05}.position.json", options.rank), position);
-    write(fmt::format("flight-recorder-{:05}.json", options.rank),
-          flight_recorder_json(status, options.rank));
+    const auto [position_file, recorder_file] = last_words_files(options.rank);
+    write(position_file, position);
+    write(recorder_file, flight_recorder_json(status, options.rank));
     (void)store.set(position_key(options.rank), position);
     std::this_thread::sleep_for(kLeave);
     if (!over) std::_Exit(kExitTimeout);
@@ -74,6 +74,10 @@ struct Watchdog::Impl {
     }
   }
 };
+
+std::array<std::string, 2> last_words_files(Rank rank) {
+  return {fmt::format("rank-{:05}.position.json", rank), fmt::format("flight-recorder-{:05}.json", rank)};
+}
 
 Watchdog::Watchdog(Store& store, const RankStatus& status, WatchdogOptions options)
     : impl_(new Impl{store, status, std::move(options), {}, {}}) {

@@ -4,6 +4,7 @@
 // the run, so it answers also when everything else hangs.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,9 @@ struct WatchdogOptions {
   std::string directory;  // for the files; empty: none are written
   Rank rank = 0;
 };
+
+// Names of the files in `directory` that hold a rank's last words: its position, then its flight recorder.
+std::array<std::string, 2> last_words_files(Rank rank);
 
 class Watchdog {
  public:

@@ -129,6 +129,28 @@ int be_rank(const ValidConfig& valid, const std::string& line, const RunOptions&
   return code;
 }
 
+// An earlier run of the same name that was given up leaves its files. They must not pass for this run's: neither to
+// whoever watches a rank's record grow, nor when the records are put together. Each launcher clears its own ranks'.
+Status clear_remains(const RunOptions& options, const std::vector<Rank>& ranks) {
+  const std::string folder = folder_of(options);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return fail(ErrorCode::kIo, fmt::format("cannot make {}: {}", folder, error.message()));
+  std::vector<std::string> remains;
+  for (const Rank rank : ranks) {
+    if (rank == 0) remains.push_back(folder + "/deadlock.json");
+    remains.push_back(record_of(options, rank));
+    for (const std::string& name : gloo::last_words_files(rank)) remains.push_back(folder + "/" + name);
+  }
+  for (const std::string& path : remains) {
+    fs::remove(path, error);
+    if (error)
+      return fail(ErrorCode::kIo,
+                  fmt::format("cannot remove {} of an earlier run: {}", path, error.message()));
+  }
+  return {};
+}
+
 // Puts the ranks' records together. Those of other machines may not be in sight; that is said.
 int merge(const RunOptions& options, int world, bool whole, const std::string& verdict) {
   std::vector<RunRecord> parts;
@@ -253,17 +275,15 @@ int run_over_gloo(const ValidConfig& valid, const std::string& line, const RunOp
     supervisor.store = {(*place)->host, (*place)->port};
     supervisor.serves_store = (*place)->rank == 0 && !(*place)->store_is_served;
   }
-  std::error_code error;
-  fs::create_directories(folder_of(options), error);
-  if (error)
-    return report(
-        {ErrorCode::kIo, fmt::format("cannot make {}: {}", folder_of(options), error.message()), {}});
+  const Status cleared = clear_remains(options, supervisor.ranks);
+  if (!cleared) return report(cleared.error());
   const Result<gloo::RunEnd> end =
       gloo::supervise(supervisor, [&](Rank rank, const gloo::StoreAddress& address) {
         return be_rank(valid, line, options, world, rank, address);
       });
   if (!end) {
-    fs::remove(folder_of(options), error);
+    std::error_code ignored;
+    fs::remove(folder_of(options), ignored);
     return report(end.error());
   }
   const bool first = std::count(supervisor.ranks.begin(), supervisor.ranks.end(), 0) > 0;

@@ -1,6 +1,7 @@
 // Runs of one process a rank: what each way to fail says, its exit code, and that no process is left behind.
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -233,6 +234,21 @@ TEST(GlooRun, APortInUse) {
                                      " --master-port " + std::to_string(taken.port));
   EXPECT_EQ(2, outcome.code);
   EXPECT_NE(std::string::npos, outcome.err.find("the port is in use")) << outcome.err;
+}
+
+// Whoever looks for a rank's record must not find that of a run that was given up before (it made a watcher believe
+// that the ranks were at work).
+TEST(GlooRun, AnEarlierRunsRemainsAreCleared) {
+  NEEDS_ENGINE;
+  const TakenPort taken;
+  const std::string out = temporary("run.plmb");
+  std::filesystem::create_directories(out + ".ranks");
+  for (const char* name : {"rank-00000.plmb", "rank-00001.position.json", "flight-recorder-00001.json"})
+    ASSERT_TRUE(write_file(out + ".ranks/" + name, "an earlier run's"));
+  const Outcome outcome = run_engine(kSmall + "--backend gloo --nproc 2 -o " + out + " --master-port " +
+                                     std::to_string(taken.port));
+  EXPECT_EQ(2, outcome.code);
+  EXPECT_FALSE(std::filesystem::exists(out + ".ranks"));
 }
 
 TEST(GlooRun, AnotherProgramOnOneRankAndARankThatNeverComes) {
