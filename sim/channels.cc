@@ -62,6 +62,13 @@ void Channels::drop(std::size_t index, EntryId entry, bool send) {
   --channel.activated[send ? 1 : 0];
 }
 
+void Channels::lose(std::size_t index) {
+  Channel& channel = channels_[index];
+  for (EntryId send = channel.sends.head; send != 0; send = (*entries_)[send].next) --channel.activated[1];
+  channel.sends = {};
+  channel.next_to_buffer = 0;
+}
+
 void Channels::activate(std::size_t index, EntryId entry, bool send, Nanoseconds now,
                         std::vector<Transfer>& out) {
   Channel& channel = channels_[index];

@@ -48,6 +48,8 @@ class Channels {
   void activate(std::size_t channel, EntryId entry, bool send, Nanoseconds now, std::vector<Transfer>& out);
   // An active operation without a decided end leaves the channel, as if it had never been there.
   void drop(std::size_t channel, EntryId entry, bool send);
+  // What the sender has completed early and nobody has received is lost with its process (N39).
+  void lose(std::size_t channel);
 
   // Number of sends, or receives, of the channel that are or were active.
   std::uint32_t activated(std::size_t channel, bool send) const;

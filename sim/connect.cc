@@ -48,6 +48,12 @@ void ColdConnections::begin(std::uint32_t thread, std::int32_t communicator, std
   runnable_.push_back(thread);
 }
 
+void ColdConnections::cancel(std::uint32_t thread) {
+  exchanges_[thread] = Exchange{};
+  std::erase_if(readers_, [&](const auto& reader) { return reader.second == thread; });
+  std::erase(runnable_, thread);
+}
+
 std::vector<std::uint32_t> ColdConnections::run() {
   std::vector<std::uint32_t> finished;
   for (std::size_t i = 0; i < runnable_.size(); ++i) {

@@ -49,6 +49,8 @@ class ColdConnections {
   // empty).
   void begin(std::uint32_t thread, std::int32_t communicator, std::int32_t position,
              std::vector<Direction> fresh);
+  // The thread's host leaves the exchange it is in; what it has posted stays.
+  void cancel(std::uint32_t thread);
   // Runs exchanges as far as they go. Returns the threads whose exchange is over, in the order in which it
   // came to be.
   std::vector<std::uint32_t> run();

@@ -44,6 +44,10 @@ std::vector<std::uint32_t> CollectiveConnections::arrive(std::uint32_t thread, s
   return threads;
 }
 
+void CollectiveConnections::cancel(std::uint32_t thread) {
+  for (State& state : states_) std::erase(state.threads, thread);
+}
+
 CollectiveConnections::Waiting CollectiveConnections::waiting(std::uint32_t thread) const {
   Waiting out;
   for (std::size_t c = 0; c < states_.size(); ++c) {

@@ -27,6 +27,9 @@ class CollectiveConnections {
   // The thread's host is at its first collective. Returns the threads that may go on by that: none, or all.
   std::vector<std::uint32_t> arrive(std::uint32_t thread, std::int32_t communicator, std::int32_t position);
 
+  // The thread's host waits no longer.
+  void cancel(std::uint32_t thread);
+
   // For the explanation of a deadlock: positions the thread's host waits for; communicator -1: not waiting.
   struct Waiting {
     std::int32_t communicator = -1;

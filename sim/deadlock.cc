@@ -81,6 +81,15 @@ class Explainer {
                        [](const HostState& host) { return host.last.state == AdvanceState::kFinished; });
   }
 
+  // The process of the rank has ended, and what that means for those who wait for it.
+  Why ended(Rank rank, Rank other) const {
+    const char* noticed =
+        world_.model().network(rank, other)
+            ? "ncclCommGetAsyncError reports it, but the operation itself goes on until ncclCommAbort."
+            : "Within a node nobody is told, and an operation that needs it goes on for ever.";
+    return {"process-ended", fmt::format("The process of rank {} has ended. {}", rank, noticed)};
+  }
+
   // How many operations of `key` the rank's program has in all, in the arms that are or may be taken.
   std::uint32_t count_of(const MatchKey& key, Rank rank) const {
     const auto [first, last] = world_.threads_of(rank);
@@ -100,6 +109,7 @@ class Explainer {
   // Why a counterpart of `entry` on `rank` never comes: by the numbers of both.
   Why why_missing(const Entry& entry, const MatchKey& theirs, Rank rank) const {
     const Rank own = program_.threads[entry.thread].rank;
+    if (world_.ended(rank)) return ended(rank, own);
     const std::uint32_t ours = count_of(match_key(entry), own);
     const std::uint32_t there = count_of(theirs, rank);
     const LinkedEndpoint& linked = world_.linked().endpoints[entry.route];
@@ -162,7 +172,8 @@ class Explainer {
   void index_issued() {
     for (EntryId id = 1; id < world_.entries().size(); ++id) {
       const Entry& entry = world_.entries()[id];
-      const bool aborted = entry.node != 0 && graph_[entry.node].aborted;
+      const bool aborted = entry.dropped || world_.ended(program_.threads[entry.thread].rank) ||
+                           (entry.node != 0 && graph_[entry.node].aborted);
       if (!entry.active && !aborted) issued_[match_key(entry)].push_back(id);
     }
   }
@@ -232,7 +243,8 @@ class Explainer {
     const std::string reason = "needs the call of every member of communicator " + communicator.name;
     for (const std::int32_t position : waiting.missing) {
       const Rank rank = communicator.members[static_cast<std::size_t>(position)];
-      if (const NodeId theirs = world_.lifecycle().counterpart(thing.index, position); theirs != 0) {
+      if (const NodeId theirs = world_.lifecycle().counterpart(thing.index, position);
+          theirs != 0 && !world_.ended(rank)) {
         out_.wait(thing.node, device(theirs), reason);
         continue;
       }
@@ -244,10 +256,12 @@ class Explainer {
         to_come = true;
       }
       if (to_come) continue;
-      const std::string words = fmt::format("Rank {} takes no part in it.{}", rank,
-                                            finished(rank) ? " It is at the end of its step." : "");
-      out_.wait(thing.node,
-                missing(first, thing.index, "a call on the communicator", {"missing-participant", words}),
+      Why why{"missing-participant", fmt::format("Rank {} takes no part in it.{}", rank,
+                                                 finished(rank) ? " It is at the end of its step." : "")};
+      if (world_.ended(rank))
+        why = {"process-ended",
+               fmt::format("The process of rank {} has ended before it came to the call.", rank)};
+      out_.wait(thing.node, missing(first, thing.index, "a call on the communicator", std::move(why)),
                 reason);
     }
   }
@@ -306,8 +320,11 @@ class Explainer {
       if (theirs >= own) {
         if (!world_.collectives().dropped(linked.communicator, static_cast<std::int32_t>(position))) continue;
         const Rank rank = communicator.members[position];
+        Why why;
+        if (world_.ended(rank)) why = ended(rank, program_.threads[entry.thread].rank);
         out_.wait(thing.node,
-                  missing(world_.threads_of(rank).first, thing.index, "a collective, aborted by then,"),
+                  missing(world_.threads_of(rank).first, thing.index, "a collective, aborted by then,",
+                          std::move(why)),
                   "needs the same call on every member of communicator " + communicator.name);
         continue;
       }
@@ -406,8 +423,9 @@ class Explainer {
   }
 
   void expand_predecessors(int from, NodeId node) {
-    graph_.for_each_missing(
-        node, [&](NodeId before, Because because) { wait_for_node(from, before, words(node, because)); });
+    graph_.for_each_missing(node, [&](NodeId before, Because because) {
+      wait_for_node(from, before, wait_words(world_, node, because));
+    });
   }
 
   // Waiting for a node is waiting for all of it that is not over. Points are passed through: they stand for
@@ -443,40 +461,9 @@ class Explainer {
       case NodeKind::kKernel:
       case NodeKind::kRead:
       case NodeKind::kComm:
+      case NodeKind::kFault:
         return out_.wait(from, device(on), reason);
     }
-  }
-
-  std::string words(NodeId node, Because because) const {
-    if (graph_[node].kind == NodeKind::kComm)
-      return "takes place once its communicator has nothing left to do";
-    switch (because) {
-      case Because::kStream:
-        return "is behind it on stream " + program_.streams[graph_[node].stream];
-      case Because::kCommunicator: {
-        const LinkedEndpoint& linked = world_.linked().endpoints[world_.entries()[graph_[node].first].route];
-        return "is behind it in communicator " +
-               world_.linked().communicators[static_cast<std::size_t>(linked.communicator)].name;
-      }
-      case Because::kLaunchOrder:
-        return world_.model().cross == CrossComm::kLaunchOrder ? "may not start before it, in launch order"
-                                                               : "was launched after it on the same device";
-      case Because::kCompute:
-        return "starts after it, being after the compute stream";
-      case Because::kWaitsFor:
-        return "its stream waits for it";
-      case Because::kPlan:
-        return "is in a later kernel of the same group";
-      case Because::kQueue:
-        return "is behind it in a hardware queue, whatever its stream";
-      case Because::kModule:
-        return "is a kernel's first launch, which waits for the device";
-      case Because::kLegacy:
-        return "is ordered after it by the legacy default stream";
-      case Because::kGroupStreams:
-        return "is in a group that waits for its stream";
-    }
-    return {};
   }
 
   const World& world_;

@@ -3,6 +3,7 @@
 // what each of them waits for.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "engine/runtime/interpreter.h"
@@ -18,5 +19,8 @@ struct HostState {
 };
 
 WaitGraph wait_graph_of(const World& world, const std::vector<HostState>& hosts);
+
+// "is behind it on stream s": why the node waits for another.
+std::string wait_words(const World& world, NodeId node, Because because);
 
 }  // namespace plumbline::sim

@@ -44,23 +44,29 @@ void DeviceGraph::seal(NodeId node) { release(node); }
 
 void DeviceGraph::release(NodeId node) {
   PL_ASSERT(nodes_[node].missing > 0);
-  if (--nodes_[node].missing == 0) startable_.push_back(node);
+  if (--nodes_[node].missing == 0 && !nodes_[node].done) startable_.push_back(node);
 }
 
 void DeviceGraph::complete(NodeId node) {
   PL_ASSERT(!nodes_[node].done && nodes_[node].missing == 0);
+  cut(node);
+}
+
+void DeviceGraph::cut(NodeId node) {
+  PL_ASSERT(!nodes_[node].done);
   nodes_[node].done = true;
   --incomplete_;
   for (std::uint32_t e = nodes_[node].out; e != 0; e = edges_[e].next_out) release(edges_[e].to);
 }
 
 NodeId DeviceGraph::next_startable() {
-  if (startable_head_ == startable_.size()) {
-    startable_.clear();
-    startable_head_ = 0;
-    return 0;
+  while (startable_head_ < startable_.size()) {
+    const NodeId node = startable_[startable_head_++];
+    if (!nodes_[node].done) return node;
   }
-  return startable_[startable_head_++];
+  startable_.clear();
+  startable_head_ = 0;
+  return 0;
 }
 
 }  // namespace plumbline::sim

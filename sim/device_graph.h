@@ -21,6 +21,7 @@ enum class NodeKind : std::uint8_t {
   kConnect,  // completes when a cold connection is up; depends on nothing
   kComm,     // a call on a communicator: completes when all that take part have arrived
   kStarted,  // completes when the node `first` starts
+  kFault,    // a kernel that ends in an illegal address
 };
 
 enum class Because : std::uint8_t {
@@ -71,6 +72,8 @@ class DeviceGraph {
   void seal(NodeId node);
   // Marks the node complete and releases what depends on it.
   void complete(NodeId node);
+  // Completes a node whatever it still depends on; one that is sealed or held.
+  void cut(NodeId node);
   // The next node that may start, in the order in which they became able to; 0: none.
   NodeId next_startable();
 

@@ -26,6 +26,7 @@ struct Entry {
   bool active = false;
   bool registered = false;  // a send that never completes alone (N37)
   bool buffered = false;    // a send that completed without its receive (N32)
+  bool dropped = false;     // its group was refused after all, at its connection
   bool broken = false;      // a collective whose members' calls differ, emulated: it never completes (N58)
 };
 

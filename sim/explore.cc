@@ -88,12 +88,17 @@ bool holds(const ModeVerdict& verdict) { return verdict.completes && verdict.fin
 
 }  // namespace
 
+bool order_decides(const Program& program) {
+  return program.extras.failures ||
+         std::any_of(program.comm_calls.begin(), program.comm_calls.end(), [](const CommCall& call) {
+           return call.nonblocking || call.abort_parent || call.kind == CommCallKind::kAbort ||
+                  call.kind == CommCallKind::kRevoke;
+         });
+}
+
 bool decided_by_one_run(const Program& program, const NcclModel& model) {
-  if (model.depends_on_timing()) return false;
-  if (program.threads.size() != static_cast<std::size_t>(program.grid.world())) return false;
-  return std::none_of(program.comm_calls.begin(), program.comm_calls.end(), [](const CommCall& call) {
-    return call.nonblocking || call.abort_parent || call.kind == CommCallKind::kAbort;
-  });
+  return !model.depends_on_timing() && !order_decides(program) &&
+         program.threads.size() == static_cast<std::size_t>(program.grid.world());
 }
 
 Result<Exploration> explore(const LinkedProgram& linked, const NcclModel& model, const TimeModel& time,

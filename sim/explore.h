@@ -1,9 +1,9 @@
 // Explore: whether one run of the simulator decides for all, and what is done where it does not.
 //
-// Theorem (confluence). Let every rank have one host thread, and let no call abort a communicator or create one
-// without blocking. Then under every NcclModel without a limit of processors (sms = 0) all maximal executions of
-// a Program - whatever the order in which hosts, devices and links take their steps - execute the same
-// operations, match the same ends, and leave the same operations waiting.
+// Theorem (confluence). Let every rank have one host thread, let no call abort or revoke a communicator or create one
+// without blocking, no process end and no kernel fault. Then under every NcclModel without a limit of processors
+// (sms = 0) all maximal executions of a Program - whatever the order in which hosts, devices and links take their
+// steps - execute the same operations, match the same ends, and leave the same operations waiting.
 //
 // Why: a step is enabled by conditions that, once true, stay true until it is taken - what is before it on its
 // stream, communicator, launch order and hardware queue has completed or started; its match, the next of a
@@ -14,7 +14,8 @@
 // connections (host messages, first-in-first-out), blocking creation and destruction of communicators (the k-th
 // call meets the k-th), both arms of decisions (each is straight-line). Not covered, since the order of steps
 // decides: host threads that share a rank's communicators and launch order, processors that are given to the
-// kernel that comes first, abort, and the use of a communicator whose creation was not waited for.
+// kernel that comes first, abort and revoke, the use of a communicator whose creation was not waited for, and what
+// has happened by the time that a process ends or a kernel faults.
 //
 // Tested against every interleaving of a model of its own, tests/sim/interleavings.h: all programs of two ranks with up
 // to four messages each over two communicators, of three ranks with up to two, and a million random ones.
@@ -35,6 +36,8 @@
 
 namespace plumbline {
 
+// Whether calls or failures of the Program make the order of steps matter, whatever the model.
+bool order_decides(const Program& program);
 bool decided_by_one_run(const Program& program, const NcclModel& model);
 
 struct ExploreOptions {

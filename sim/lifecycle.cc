@@ -11,6 +11,7 @@ namespace plumbline::sim {
 namespace {
 
 constexpr const char* kInvalidArgument = "ncclInvalidArgument";
+constexpr const char* kRemoteError = "ncclRemoteError";
 
 }  // namespace
 
@@ -18,6 +19,8 @@ void Lifecycle::begin_step(const LinkedProgram& linked) {
   linked_ = &linked;
   meetings_.clear();
   calls_.clear();
+  broken_.clear();
+  ended_.clear();
   members_.clear();
   const Program& program = *linked.program;
   for (const Communicator& communicator : linked.communicators)
@@ -42,6 +45,7 @@ void Lifecycle::grow() {
     members_.emplace_back(linked_->communicators[members_.size()].members.size());
     for (Member& absent : members_.back()) absent.state = State::kAbsent;
   }
+  mark_ended();
 }
 
 Lifecycle::Member& Lifecycle::member(std::int32_t communicator, std::int32_t position) {
@@ -51,10 +55,22 @@ const Lifecycle::Member& Lifecycle::member(std::int32_t communicator, std::int32
   return members_[static_cast<std::size_t>(communicator)][static_cast<std::size_t>(position)];
 }
 
+// What an asynchronous error makes of every later call (N82).
+std::optional<Refusal> Lifecycle::sticky(std::int32_t communicator, std::int32_t position) const {
+  const std::string& error = member(communicator, position).error;
+  if (error.empty()) return std::nullopt;
+  return Refusal{error, "N82",
+                 fmt::format("communicator {} has had this error before, and keeps it until ncclCommAbort",
+                             name(communicator))};
+}
+
 std::optional<Refusal> Lifecycle::use(std::int32_t communicator, std::int32_t position) const {
   switch (member(communicator, position).state) {
     case State::kReady:
-      return std::nullopt;
+      return sticky(communicator, position);
+    case State::kRevoked:
+      return Refusal{"ncclInvalidUsage", "N76",
+                     fmt::format("communicator {} was revoked", name(communicator))};
     case State::kAbsent:
       return Refusal{kInvalidArgument, "N87",
                      fmt::format("communicator {} does not exist yet on this rank", name(communicator))};
@@ -80,6 +96,7 @@ std::optional<Refusal> Lifecycle::check(const CommCall& call, const LinkedCommCa
   const State state = own ? member(linked.communicator, linked.position).state : State::kAbsent;
   switch (call.kind) {
     case CommCallKind::kInit:
+      if (auto refusal = root_ended(linked)) return refusal;
       break;
     case CommCallKind::kSplit:
       if (auto refusal = use(linked.parent, linked.parent_position)) return refusal;
@@ -90,19 +107,33 @@ std::optional<Refusal> Lifecycle::check(const CommCall& call, const LinkedCommCa
         return Refusal{kInvalidArgument, "N74",
                        fmt::format("a rank that the shrink of {} leaves out calls it", name(linked.parent))};
       }
-      if (call.abort_parent && member(linked.parent, linked.parent_position).state != State::kAbsent) break;
+      if (const State parent = member(linked.parent, linked.parent_position).state;
+          parent == State::kRevoked || (call.abort_parent && parent != State::kAbsent)) {
+        break;
+      }
       if (auto refusal = use(linked.parent, linked.parent_position)) return refusal;
       break;
     case CommCallKind::kFinalize:
       return use(linked.communicator, linked.position);
     case CommCallKind::kDestroy:
-      if (state == State::kFinalized) return std::nullopt;
+      if (state == State::kFinalized || state == State::kRevoked)
+        return sticky(linked.communicator, linked.position);
       return use(linked.communicator, linked.position);
     case CommCallKind::kAbort:
-      if (state == State::kJoining || state == State::kFinalized) return std::nullopt;
+      // It alone is not stopped by an error.
+      if (state == State::kJoining || state == State::kReady || state == State::kFinalized ||
+          state == State::kRevoked)
+        return std::nullopt;
       return use(linked.communicator, linked.position);
     case CommCallKind::kReady:
-      if (state == State::kJoining || state == State::kFinalized) return std::nullopt;
+    case CommCallKind::kSync:
+      if (state == State::kJoining || state == State::kFinalized || state == State::kRevoked)
+        return sticky(linked.communicator, linked.position);
+      return use(linked.communicator, linked.position);
+    case CommCallKind::kRevoke:
+      if (state == State::kRevoked)
+        return Refusal{kInvalidArgument, "N76",
+                       fmt::format("communicator {} was revoked before", name(linked.communicator))};
       return use(linked.communicator, linked.position);
   }
   if (own && state == State::kJoining) return use(linked.communicator, linked.position);
@@ -148,9 +179,12 @@ void Lifecycle::issue(NodeId node, const CommCall& call, const LinkedCommCall& l
   }
   if (linked.communicator < 0) return;
   Member& own = member(linked.communicator, linked.position);
-  if (call.kind != CommCallKind::kReady) own.pending = node;
+  const bool polls = call.kind == CommCallKind::kReady || call.kind == CommCallKind::kSync;
+  if (!polls) own.pending = node;
   if (record.creates) own.state = State::kJoining;
   if (record.creates) own.blocking = !call.nonblocking;
+  if (record.creates) own.error.clear();
+  if (call.kind == CommCallKind::kRevoke) own.state = State::kRevoked;
   if (call.kind == CommCallKind::kFinalize) own.state = State::kFinalized;
   if (call.kind == CommCallKind::kDestroy) own.state = State::kDestroyed;
   if (call.kind == CommCallKind::kAbort) own.state = State::kAborted;
@@ -162,7 +196,12 @@ std::vector<NodeId> Lifecycle::arrive(NodeId node) {
   Meeting& meeting = meetings_[call.key];
   PL_ASSERT(meeting.nodes[static_cast<std::size_t>(call.position)] == 0);
   meeting.nodes[static_cast<std::size_t>(call.position)] = node;
-  if (++meeting.arrived < meeting.needed) return {};
+  ++meeting.arrived;
+  if (meeting.broken || (call.kind != Kind::kInit && ended(std::get<1>(call.key)) >= 0)) {
+    break_off(call.key, meeting);
+    return {};
+  }
+  if (meeting.arrived < meeting.needed) return {};
   for (const NodeId over : meeting.nodes) {
     const Call& other = calls_.at(over);
     if (!other.creates) continue;
@@ -170,6 +209,76 @@ std::vector<NodeId> Lifecycle::arrive(NodeId node) {
     if (made.state == State::kJoining) made.state = State::kReady;
   }
   return meeting.nodes;
+}
+
+// Whoever has come to the meeting gets an error, and what it makes does not come to be.
+void Lifecycle::break_off(const Key& key, Meeting& meeting) {
+  meeting.broken = true;
+  const auto& [kind, communicator, number] = key;
+  const std::string why = fmt::format(
+      "the process of a rank that takes part in it ended, and with it a "
+      "connection of communicator {}'s bootstrap",
+      name(communicator));
+  for (std::size_t position = 0; position < meeting.nodes.size(); ++position) {
+    const NodeId node = std::exchange(meeting.nodes[position], 0);
+    if (node == 0) continue;
+    const Call& call = calls_.at(node);
+    --meeting.arrived;
+    if (call.creates) {
+      Member& made = member(call.communicator, call.own_position);
+      made.state = made.blocking ? State::kAbsent : State::kReady;
+      if (!made.blocking) made.error = kRemoteError;
+    }
+    if (kind == Kind::kFromParent) fail(communicator, call.position, kRemoteError);
+    if (!member(communicator, static_cast<std::int32_t>(position)).ended)
+      broken_.push_back({node, {kRemoteError, "N83", why}});
+  }
+}
+
+void Lifecycle::mark_ended() {
+  for (std::size_t c = 0; !ended_.empty() && c < members_.size(); ++c) {
+    const std::vector<Rank>& ranks = linked_->communicators[c].members;
+    for (std::size_t position = 0; position < ranks.size(); ++position)
+      members_[c][position].ended = std::find(ended_.begin(), ended_.end(), ranks[position]) != ended_.end();
+  }
+}
+
+void Lifecycle::end_process(Rank rank) {
+  ended_.push_back(rank);
+  mark_ended();
+  for (auto& [key, meeting] : meetings_) {
+    const auto& [kind, communicator, number] = key;
+    if (meeting.arrived == meeting.needed) continue;
+    bool broken = kind != Kind::kInit && ended(communicator) >= 0;
+    for (std::size_t position = 0; position < meeting.nodes.size(); ++position) {
+      broken = broken || (meeting.nodes[position] != 0 &&
+                          member(communicator, static_cast<std::int32_t>(position)).ended);
+    }
+    if (broken) break_off(key, meeting);
+  }
+}
+
+std::int32_t Lifecycle::ended(std::int32_t communicator) const {
+  const std::vector<Member>& members = members_[static_cast<std::size_t>(communicator)];
+  const auto found =
+      std::find_if(members.begin(), members.end(), [](const Member& one) { return one.ended; });
+  return found == members.end() ? -1 : static_cast<std::int32_t>(found - members.begin());
+}
+
+// The first member made the id, and its process listens for the others.
+std::optional<Refusal> Lifecycle::root_ended(const LinkedCommCall& linked) const {
+  if (!member(linked.communicator, 0).ended) return std::nullopt;
+  return Refusal{"ncclSystemError", "N83",
+                 fmt::format("nobody listens at the address in the id of communicator {}: the process of its "
+                             "first member has ended",
+                             name(linked.communicator))};
+}
+
+bool Lifecycle::fail(std::int32_t communicator, std::int32_t position, std::string code) {
+  Member& own = member(communicator, position);
+  if (!own.error.empty() || own.state == State::kDestroyed || own.state == State::kAborted) return false;
+  own.error = std::move(code);
+  return true;
 }
 
 NodeId Lifecycle::pending(std::int32_t communicator, std::int32_t position) const {

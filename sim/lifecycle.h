@@ -3,6 +3,12 @@
 //
 // The k-th creation of a communicator by one member meets the k-th of every other; the k-th split or shrink of a
 // parent likewise, whatever it makes. A call refused at its start has no effect and takes part in no meeting.
+//
+// Errors. A communicator's first asynchronous error stays (N82): every call on it returns it, until it is aborted.
+// Where a process ends, meetings are held over its sockets (N83): of members of an existing communicator, all who
+// wait for it or come later get ncclRemoteError; of an init, only if it had come to it before - else they wait for
+// ever, unless it was the first member, which holds the bootstrap's root: who comes after its end gets
+// ncclSystemError. In truth its neighbours in the bootstrap's ring are told, and the others when those abort.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/program/link.h"
@@ -40,6 +47,23 @@ class Lifecycle {
   // that, this one among them or not.
   std::vector<NodeId> arrive(NodeId node);
 
+  // The member's first asynchronous error. False: it has one, or is beyond errors.
+  bool fail(std::int32_t communicator, std::int32_t position, std::string code);
+  const std::string& error(std::int32_t communicator, std::int32_t position) const {
+    return member(communicator, position).error;
+  }
+  // The process of the rank ends: it takes no further part.
+  void end_process(Rank rank);
+  // A call whose meeting the end of a process broke off.
+  struct Broken {
+    NodeId node = 0;
+    Refusal refusal;
+  };
+  // Those since the last time.
+  std::vector<Broken> take_broken() { return std::exchange(broken_, {}); }
+  // A member of the communicator whose process has ended, as a position; -1: none.
+  std::int32_t ended(std::int32_t communicator) const;
+
   // The call that a poll of this member waits for; 0: none.
   NodeId pending(std::int32_t communicator, std::int32_t position) const;
   // Whether it was created with config.blocking = 1, or exists from the start.
@@ -58,11 +82,13 @@ class Lifecycle {
   bool same_meeting(NodeId node, const CommCall& call, const LinkedCommCall& linked) const;
 
  private:
-  enum class State : std::uint8_t { kAbsent, kJoining, kReady, kFinalized, kDestroyed, kAborted };
+  enum class State : std::uint8_t { kAbsent, kJoining, kReady, kFinalized, kRevoked, kDestroyed, kAborted };
   enum class Kind : std::uint8_t { kInit, kFromParent, kDestroy, kNone };
   struct Member {
     State state = State::kReady;
     bool blocking = true;
+    bool ended = false;  // its process
+    std::string error;   // the first asynchronous one; empty: none
     NodeId pending = 0;
     std::uint32_t calls[3] = {0, 0, 0};  // by Kind
   };
@@ -72,6 +98,7 @@ class Lifecycle {
     std::vector<NodeId> nodes;  // by position; 0: not arrived
     std::size_t arrived = 0;
     std::size_t needed = 0;
+    bool broken = false;  // a member's process ended
   };
   struct Call {
     Kind kind = Kind::kNone;
@@ -90,10 +117,17 @@ class Lifecycle {
   // The communicator whose members meet for a call, and the caller's place in it.
   static std::pair<std::int32_t, std::int32_t> meets_in(const CommCall& call, const LinkedCommCall& linked);
 
+  std::optional<Refusal> sticky(std::int32_t communicator, std::int32_t position) const;
+  std::optional<Refusal> root_ended(const LinkedCommCall& linked) const;
+  void break_off(const Key& key, Meeting& meeting);
+  void mark_ended();
+
   const LinkedProgram* linked_ = nullptr;
   std::vector<std::vector<Member>> members_;  // [communicator][position]
   std::map<Key, Meeting> meetings_;
   std::map<NodeId, Call> calls_;
+  std::vector<Broken> broken_;
+  std::vector<Rank> ended_;  // ranks whose process has
 };
 
 }  // namespace plumbline::sim

@@ -52,8 +52,7 @@ GroupProgress progress_of(NcclVersion version) {
 EagerLimit NcclModel::limit(std::size_t members, Rank a, Rank b) const {
   if (send != SendCompletion::kEager || registered) return {};
   if (eager_links == EagerLinks::kSame) return {eager_bytes, eager_messages, 0};
-  const bool between_nodes = ranks_per_node > 0 && a / ranks_per_node != b / ranks_per_node;
-  return machine_limit(between_nodes ? EagerLinks::kIb : eager_links, members == 2);
+  return machine_limit(network(a, b) ? EagerLinks::kIb : eager_links, members == 2);
 }
 
 int NcclModel::channels_of(Bytes largest) const {
@@ -72,10 +71,9 @@ NcclModel model_of(const SimConfig& config) {
     if (config.eager_links == EagerLinks::kSame) {
       model.eager_bytes = config.eager_bytes;
       model.eager_messages = config.eager_messages;
-    } else {
-      model.ranks_per_node = config.ranks_per_node;
     }
   }
+  model.ranks_per_node = config.ranks_per_node;
   model.registered = config.registered;
   model.cross = config.cross;
   model.hw_queues = config.hw_queues;

@@ -31,7 +31,9 @@ struct NcclModel {
   Bytes eager_bytes = 0;                              // kEager, same limit on all links
   int eager_messages = 0;                             // likewise; 0: any number
   EagerLinks eager_links = EagerLinks::kSame;         // kEager: the limits of a kind of machine (N36)
-  int ranks_per_node = 0;   // of eager_links: links between nodes are InfiniBand; 0: one node
+  // Links between nodes are network links: with eager_links they have InfiniBand's limits, and the end of a peer's
+  // process is noticed there (N83). 0: one node.
+  int ranks_per_node = 0;
   bool registered = false;  // N37: sends are rendezvous
 
   CrossComm cross = CrossComm::kFree;  // N46, N47
@@ -49,6 +51,10 @@ struct NcclModel {
 
   // The limit of a link between two members of a communicator; rendezvous links have none.
   EagerLimit limit(std::size_t members, Rank a, Rank b) const;
+  // Whether the two are on different nodes.
+  bool network(Rank a, Rank b) const {
+    return ranks_per_node > 0 && a / ranks_per_node != b / ranks_per_node;
+  }
   // Processors that a kernel holds whose largest message has so many bytes.
   int channels_of(Bytes largest) const;
   // The order of starts decides what happens: one run is then an example, not a proof.

@@ -89,6 +89,8 @@ class Parts {
     std::string_view rest;
     const GroupProgress& progress = model_.progress;
     if (part == "registered") return model_.registered = true;
+    if (starts(part, "nodes_of_", rest))
+      return model_.ranks_per_node == 0 && number(rest, model_.ranks_per_node);
     if (part == "strict" || part == "launch_order") {
       if (model_.cross != CrossComm::kFree) return false;
       model_.cross = part == "strict" ? CrossComm::kStrict : CrossComm::kLaunchOrder;
@@ -129,6 +131,8 @@ class Parts {
 
 std::string NcclModel::name() const {
   std::string name = send_name(*this);
+  const bool machine = send == SendCompletion::kEager && eager_links != EagerLinks::kSame;
+  if (ranks_per_node > 0 && !machine) name += fmt::format("+nodes_of_{}", ranks_per_node);
   if (registered) name += "+registered";
   if (cross == CrossComm::kStrict) name += "+strict";
   if (cross == CrossComm::kLaunchOrder) name += "+launch_order";
@@ -159,7 +163,8 @@ Result<NcclModel> model_named(std::string_view name) {
       ErrorCode::kUsage,
       fmt::format(
           "'{}' is no mode; a mode is rendezvous, eager_SIZE (eager_2MiB, eager_2MiB_x8, eager_h100) or "
-          "always_eager, then as wanted +registered, +strict or +launch_order, +queues_N, +sms_N, "
+          "always_eager, then as wanted +nodes_of_N, +registered, +strict or +launch_order, +queues_N, "
+          "+sms_N, "
           "+sms_N_by_N, +cold, +cold_collectives, +group_order_by_call, +batched or +batched_across, "
           "+split_N or +split_restart_N, +launch_blocking, +lazy_modules, +emulate_mismatch",
           name));

@@ -32,10 +32,11 @@ well. That is tested on random programs and, against all interleavings of a mode
 and checker, on small ones: all of two ranks with up to four messages each over two communicators, all of three ranks
 with up to two, a million at random (`tests/sim/small_worlds_test.cc`). `--modes` names others: `rendezvous`,
 `eager_SIZE`, `eager_SIZE_xMESSAGES`, `eager_h100` (`a100`, `pcie`, `ib`) or `always_eager`, then as wanted
-`+registered`, `+strict` or `+launch_order`, `+queues_N`, `+sms_N` or `+sms_N_by_N`, `+cold`, `+cold_collectives`,
-`+group_order_by_call`, `+batched` or `+batched_across`, `+split_N` or `+split_restart_N`, `+launch_blocking`,
-`+lazy_modules`, `+emulate_mismatch`. `--modes all` is the eight in which reference models are compared. The same
-switches are options of [sim] in a configuration; `--nccl RELEASE` sets those that changed from release to release.
+`+nodes_of_N`, `+registered`, `+strict` or `+launch_order`, `+queues_N`, `+sms_N` or `+sms_N_by_N`, `+cold`,
+`+cold_collectives`, `+group_order_by_call`, `+batched` or `+batched_across`, `+split_N` or `+split_restart_N`,
+`+launch_blocking`, `+lazy_modules`, `+emulate_mismatch`. `--modes all` is the eight in which reference models are
+compared. The same switches are options of [sim] in a configuration; `--nccl RELEASE` sets those that changed from
+release to release.
 
 )";
 
@@ -46,17 +47,20 @@ What a call returns here is a finding with NCCL's name for it; the program goes 
 | code | here |
 | --- | --- |
 | ncclSuccess | every other call, also those that hang later (N1, N55) |
-| ncclUnhandledCudaError | what cross-wired connections end in on a machine; reported as cross-wiring (N2) |
-| ncclSystemError | not modelled: sockets and processes that fail |
+| ncclUnhandledCudaError | every call of a device on which a kernel has faulted, but the abort (N84) |
+| | what cross-wired connections end in on a machine; reported as cross-wiring (N2) |
+| ncclSystemError | a first connection to a process that has ended; an init whose first member's process has (N83) |
 | ncclInternalError | a first connection whose two ends set up different numbers of directions stops both hosts (N2) |
 | ncclInvalidArgument | absent, destroyed or aborted communicators (N87); a second finalize or destroy (N77) |
 | | use before a nonblocking call is through (N79); blocking beside nonblocking in one group (N80) |
 | | a shrink called by a rank that it leaves out (N74) |
 | | peers and roots outside the communicator, when the input is read (N27) |
-| ncclInvalidUsage | a message to oneself without its other end in the group (N25) |
-| ncclRemoteError | not modelled: a peer's process that ends |
+| | a second revoke (N76) |
+| ncclInvalidUsage | a message to oneself without its other end in the group (N25); use after a revoke (N76) |
+| ncclRemoteError | an operation whose peer's process has ended, on another node; a meeting with such a process (N83) |
+| | every further call on that communicator until it is aborted (N82) |
 | ncclInProgress | what nonblocking calls return; `comm_ready` polls until it is over (N79) |
-| ncclTimeout | not modelled: barriers of the device API |
+| ncclTimeout | never: since 2.30 barriers in a user's kernel raise it, which no scenario holds; host calls do not |
 
 An operation that is refused inside a group keeps the whole group from being launched (N10).
 

@@ -100,7 +100,8 @@ std::vector<NcclRule> rules_of_calls() {
        "Only the outermost ncclGroupEnd launches; what inner groups hold belongs to the outer one.",
        "A wrapper that groups on its own can be used inside a larger group.",
        "",
-       {},
+       {"0: group on S: recv C from 1 8; { send C to 1 8 }\n1: recv C from 0 8 on S\n1: send C to 0 8 on S",
+        "rendezvous=OK"},
        "user guide, groups"},
       {"N9",
        "A call alone is a group of one",
@@ -299,6 +300,18 @@ std::vector<NcclRule> rules_of_calls() {
        "",
        {"0: send C to 1 0 on S\n0: send C to 1 8 on S\n1: recv C from 0 8 on S", "rendezvous=DEADLOCK+BYTES"},
        "NVIDIA/nccl#345, #695"},
+      {"N30",
+       "All-to-all, gather and scatter are messages",
+       S::kAlways,
+       "ncclAlltoAll, ncclGather and ncclScatter (2.28) become sends and receives with each peer, or with "
+       "the root, "
+       "on the communicator's own queues.",
+       "They match, and change places with, sends and receives of the same pair; they are no collectives.",
+       "",
+       {"0: all_to_all C 8 on S\n1: group on S: send C to 0 8; recv C from 0 8; send C to 1 8; recv C from 1 "
+        "8",
+        "rendezvous=OK rendezvous+cold=OK"},
+       "NCCL source"},
       {"N32",
        "A send may wait for its receive",
        S::kMode,

@@ -19,6 +19,18 @@ std::vector<NcclRule> rules_of_order() {
        "",
        {},
        "user guide, streams"},
+      {"N39",
+       "A send that is complete may not have left",
+       S::kAlways,
+       "Between nodes, bytes leave when the receiver has told where they go; until then they wait in the "
+       "sender's "
+       "process.",
+       "A process that ends after its send completed early takes the message with it. Finalize or destroy "
+       "the "
+       "communicator first.",
+       "",
+       {},
+       "NCCL source"},
       {"N45",
        "Kernels need processors",
        S::kMode,
@@ -140,9 +152,10 @@ std::vector<NcclRule> rules_of_order() {
        "A kernel waits for its peer by spinning, for ever; NCCL raises no error for an operation without a "
        "counterpart.",
        "The simulator reports a standstill the moment it happens; on a cluster a watchdog does, ten minutes "
-       "later.",
+       "later. ncclCommGetAsyncError stays ncclSuccess (N86).",
        "",
-       {},
+       {"0: recv C from 1 8 on S\n0: comm_sync C\n1: launch on S",
+        "rendezvous=DEADLOCK rendezvous+nodes_of_1=DEADLOCK"},
        "NVIDIA/nccl#1260"},
       {"N57",
        "All members make the same collectives",
@@ -202,9 +215,8 @@ std::vector<NcclRule> rules_of_order() {
        "A collective's buffers are the same memory - of a gather, each contribution at its member's place in "
        "the "
        "result; of a scatter, each result at its place in the contribution - or do not overlap.",
-       "A Program's collective works on one slot, in place; its parts lie in member order, so a partial "
-       "overlap cannot "
-       "be written down.",
+       "A Program's collective works on one slot, in place; its parts lie in member order, so a partial overlap cannot "
+       "be written down. The double of NCCL reports one.",
        "",
        {},
        "user guide, in-place operations"},
@@ -259,6 +271,19 @@ std::vector<NcclRule> rules_of_order() {
        "",
        {"0: all_reduce C 8 on S\n0: comm_shrink C into X 0 abort\n1: launch on S", "rendezvous=OK"},
        "NCCL release notes 2.27"},
+      {"N76",
+       "A revoked communicator takes no more work",
+       S::kReported,
+       "ncclCommRevoke (2.28.7) ends what is enqueued on its own rank, with garbage. Operations that follow "
+       "return "
+       "ncclInvalidUsage, a second revoke ncclInvalidArgument; destroy, abort and shrink are still allowed.",
+       "It is an abort that leaves the communicator there, to shrink it.",
+       "",
+       {"0: all_reduce C 8 on S\n0: comm_revoke C\n0: all_reduce C 8 on S\n0: comm_shrink C into X 0\n1: "
+        "launch "
+        "on S",
+        "rendezvous=ERROR(ncclInvalidUsage)"},
+       "NCCL source"},
       {"N77",
        "Finalize flushes, destroy meets, abort cuts",
        S::kAlways,
@@ -297,6 +322,47 @@ std::vector<NcclRule> rules_of_order() {
        {"0: comm_init X 0 1 nonblocking\n0: comm_ready X\n0: group on S: all_reduce X 8; all_reduce C 8\n"
         "1: comm_init X 0 1 nonblocking\n1: comm_ready X\n1: group on S: all_reduce X 8; all_reduce C 8",
         "rendezvous=ERROR(ncclInvalidArgument)"},
+       "NCCL source"},
+      {"N82",
+       "An asynchronous error stays",
+       S::kReported,
+       "The first error that a communicator has while its host is elsewhere is kept. ncclCommGetAsyncError "
+       "reports "
+       "it, and every call on the communicator returns it, until ncclCommAbort. What is running goes on.",
+       "comm_sync stands for a host that polls its device and the communicator, as a watchdog does. It has "
+       "to "
+       "abort, too: only that ends the kernel.",
+       "",
+       {"0: recv C from 1 8 on S\n0: comm_sync C\n0: all_reduce C 8 on S\n1: exit",
+        "rendezvous+nodes_of_1=DEADLOCK+ERROR(ncclRemoteError)"},
+       "NCCL source"},
+      {"N83",
+       "Who is told that a process has ended",
+       S::kMode,
+       "Within a node nobody: what needs the peer goes on for ever. Between nodes everybody whose operation "
+       "needs "
+       "it, by an asynchronous ncclRemoteError (in truth after the network's retries; here at once, and a "
+       "collective's members on other nodes). Hosts that meet it are told in any case: calls that a member "
+       "has to "
+       "take part in return ncclRemoteError, a first connection to it ncclSystemError, and so does an init "
+       "whose "
+       "first member, which holds the bootstrap's root, is gone; the others of an init wait for ever.",
+       "An NVLink peer that dies is a hang, a network peer an error that somebody has to look for.",
+       "sim.ranks_per_node",
+       {"0: recv C from 1 8 on S\n0: comm_sync C\n0: comm_abort C\n1: exit",
+        "rendezvous=DEADLOCK rendezvous+nodes_of_1=ERROR(ncclRemoteError) "
+        "rendezvous+cold=ERROR(ncclSystemError)"},
+       "NCCL source"},
+      {"N84",
+       "A fault of CUDA stays",
+       S::kReported,
+       "After a kernel ended in an illegal address, whatever the device still has to do is over, and every "
+       "call of "
+       "NCCL on it returns ncclUnhandledCudaError.",
+       "The fault is reported by the next call, which is not to blame; the peers wait for ever.",
+       "",
+       {"0: fault on S\n0: sync_stream S\n0: all_reduce C 8 on S\n1: all_reduce C 8 on S",
+        "rendezvous=DEADLOCK+ERROR(ncclUnhandledCudaError)"},
        "NCCL source"},
       {"N87",
        "A communicator that is not there is an invalid argument",

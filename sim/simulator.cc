@@ -6,6 +6,7 @@
 #include "engine/base/assert.h"
 #include "engine/runtime/interpreter.h"
 #include "sim/deadlock.h"
+#include "sim/explore.h"
 #include "sim/world.h"
 
 namespace plumbline {
@@ -103,12 +104,24 @@ class Driver {
 
  private:
   Status advance(std::uint32_t t, bool one) {
+    const Rank rank = linked_.program->threads[t].rank;
+    if (world_.ended(rank)) return {};
     states_[t] = {one ? hosts_[t].step() : hosts_[t].advance(), hosts_[t].arm()};
+    if (world_.ended(rank)) bury(rank);
     const Advance& last = states_[t].last;
     if (last.state == AdvanceState::kFailed) return tl::unexpected(last.error);
     if (last.state == AdvanceState::kBlocked) world_.wake_on(t, last.waiting_for);
     if (last.state == AdvanceState::kReady) ready_.push_back(t);
     return {};
+  }
+
+  // The process has ended: none of its threads goes on.
+  void bury(Rank rank) {
+    const auto [first, last] = world_.threads_of(rank);
+    for (std::uint32_t t = first; t < last; ++t) {
+      states_[t].last = {AdvanceState::kFinished, 0, linked_.program->threads[t].end, {}};
+      std::erase(ready_, t);
+    }
   }
 
   Status settle() {
@@ -121,10 +134,7 @@ class Driver {
   // Ranks whose hosts' steps may disturb each other, or whose calls depend on how far the others are.
   std::vector<bool> choosy_ranks() const {
     const Program& program = *linked_.program;
-    const bool timed =
-        std::any_of(program.comm_calls.begin(), program.comm_calls.end(), [](const CommCall& call) {
-          return call.nonblocking || call.abort_parent || call.kind == CommCallKind::kAbort;
-        });
+    const bool timed = order_decides(program);
     std::vector<bool> choosy(static_cast<std::size_t>(program.grid.world()), timed);
     for (std::size_t t = 1; t < program.threads.size(); ++t) {
       if (program.threads[t].rank == program.threads[t - 1].rank)
@@ -139,7 +149,8 @@ class Driver {
     std::vector<std::uint32_t> candidates;
     for (const std::uint32_t t : ready_) {
       const bool first = linked_.program->threads[t].rank == linked_.program->threads[ready_.front()].rank;
-      if (first || !linked_.program->comm_calls.empty()) candidates.push_back(t);
+      if (first || !linked_.program->comm_calls.empty() || linked_.program->extras.failures)
+        candidates.push_back(t);
     }
     const std::size_t alternatives = candidates.size() + (world_.events_pending() ? 1 : 0);
     const std::size_t chosen = alternatives > 1 ? chooser.choose(alternatives) : 0;

@@ -54,7 +54,8 @@ struct Finding {
   std::string why;                       // one or two sentences
   std::string code;                      // the ncclResult_t that a call returns, where one does; else empty
   std::string rule;  // the rule of NCCL behind it, where its kind does not tell; else empty
-  // Of a deadlock: "cycle", "creation-order", "peer-finished", "missing-participant" or "count-mismatch".
+  // Of a deadlock: "cycle", "creation-order", "peer-finished", "process-ended", "missing-participant" or
+  // "count-mismatch".
   std::string cause;
   std::string hint;  // a change that, re-simulated, completes; else empty
   std::vector<WaitEdge>

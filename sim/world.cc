@@ -109,6 +109,10 @@ Status World::begin_step(const LinkedProgram& linked) {
   connections_.begin_step(linked, connection_map_);
   collective_connections_.begin_step(linked, collective_map_);
   resumed_.clear();
+  ended_.assign(devices_.size(), false);
+  faulted_.assign(devices_.size(), false);
+  any_ended_ = false;
+  watches_.clear();
   for (Slots& slots : slots_) slots.begin_step();
   for (std::uint32_t t = 0; t < threads_.size(); ++t) {
     threads_[t] = ThreadState{};
@@ -316,7 +320,7 @@ std::uint32_t World::add_entries(const GroupCall& call) {
 
 Result<Issued> World::group(const GroupCall& call) {
   PL_TRY(check_group(call));
-  if (!program().comm_calls.empty() && refused(call)) return Issued{};
+  if (refused(call)) return Issued{};
   if (refused_self(call)) return Issued{};
   const auto first = static_cast<EntryId>(entries_.size());
   const std::uint32_t count = add_entries(call);

@@ -4,9 +4,9 @@
 // A rank is a device; its host threads share the streams, the slots and the launch order of it.
 //
 // Files: world.cc - the Backend's calls, in host order; world_connect.cc - hosts held by connections;
-// world_comm.cc - calls on communicators; world_live.cc - calls that come one at a time; world_run.cc -
-// what starts and completes on the devices, in virtual time; channels, collectives, connect, lifecycle, slots,
-// device_graph - one rule each.
+// world_comm.cc - calls on communicators; world_failures.cc - processes that end; world_live.cc - calls that come
+// one at a time; world_run.cc - what starts and completes on the devices, in virtual time; channels, collectives,
+// connect, lifecycle, slots, device_graph - one rule each.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +51,7 @@ class World final : public Backend, private SlotStore {
   Result<double> value(std::uint32_t thread, unsigned variable) override;
   Result<Issued> comm(std::uint32_t thread, std::uint32_t item_index, Item item) override;
   Status graph(std::uint32_t thread, int stream, bool begin) override;
+  Status failure(std::uint32_t thread, std::uint32_t item_index, Item item) override;
   Poll poll(std::uint32_t thread, Token token) override;
 
   // Driver
@@ -66,6 +67,9 @@ class World final : public Backend, private SlotStore {
   Chooser* chooser() const { return options_.chooser; }
   // Exploring: gives one of the groups that ask for processors its place in line; false: none asks.
   bool choose_request(Chooser& chooser);
+  // The process of the rank ends, and with it everything that it has under way.
+  void end_process(Rank rank);
+  bool ended(Rank rank) const { return ended_[static_cast<std::size_t>(rank)]; }
   // Hosts to go on, in rank order.
   std::vector<std::uint32_t> take_woken();
   // Ends the step: leftovers, leaks, events and memory points in the record's order.
@@ -159,6 +163,11 @@ class World final : public Backend, private SlotStore {
     std::vector<EventRow> events;
     std::vector<MemoryPoint> memory;
   };
+  // A host that waits for what a communicator has to do, or for an error of it.
+  struct Watch {
+    NodeId node = 0;
+    std::int32_t communicator = -1, position = -1;
+  };
   struct Event {
     Nanoseconds time;
     std::uint32_t thread;
@@ -205,12 +214,23 @@ class World final : public Backend, private SlotStore {
 
   // world_comm.cc
   void bind_queues();
-  void refuse(const Refusal& refusal, std::uint32_t thread, std::uint32_t item);
+  void refuse(const Refusal& refusal, std::uint32_t thread, std::uint32_t item, const char* how = "returns");
   void depend_on_queue(NodeId node, std::int32_t communicator, std::int32_t position);
   void forget_connections(std::uint32_t thread, const LinkedCommCall& linked);
   void start_comm(NodeId node);
   void abort_member(std::int32_t communicator, std::int32_t position);
   void abort_kernel(NodeId node);
+
+  // world_failures.cc
+  void start_fault(NodeId node);
+  void end_groups(Rank rank);
+  void cut(NodeId node);
+  void drop_held(std::uint32_t thread);
+  std::optional<Refusal> faulted(std::uint32_t thread) const;
+  void miss_peers(EntryId entry);
+  void report_error(std::int32_t communicator, std::int32_t position, std::uint32_t thread,
+                    std::uint32_t item, const Refusal& refusal);
+  void break_off();
 
   // world_run.cc
   SlotMemory slot(SlotRef ref) override;
@@ -231,6 +251,7 @@ class World final : public Backend, private SlotStore {
   bool hangs(const std::vector<EntryId>& members) const;
   void decided(EntryId entry);
   void complete(NodeId node);
+  void wake_hosts(NodeId node);
   void record_kernel(const Node& node);
   void record_group(const Node& node);
   void schedule(NodeId node, Nanoseconds time);
@@ -267,6 +288,9 @@ class World final : public Backend, private SlotStore {
   ConnectionMap connection_map_;
   CollectiveConnections collective_connections_;
   CollectiveMap collective_map_;
+  std::vector<bool> ended_, faulted_;  // by rank
+  bool any_ended_ = false;
+  std::vector<Watch> watches_;
   std::vector<std::uint32_t> resumed_;  // threads held by a collective's connection that is up
   std::map<EntryId, Memory> buffered_;  // contents of buffered sends
   std::vector<Transfer> transfers_;     // scratch

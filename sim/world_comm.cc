@@ -32,7 +32,7 @@ void World::bind_queues() {
   }
 }
 
-void World::refuse(const Refusal& refusal, std::uint32_t thread, std::uint32_t item) {
+void World::refuse(const Refusal& refusal, std::uint32_t thread, std::uint32_t item, const char* how) {
   if (!log_.wants(FindingKind::kNcclError)) return;
   const OperationRef at = log_.operation(thread, item);
   Finding finding;
@@ -40,7 +40,7 @@ void World::refuse(const Refusal& refusal, std::uint32_t thread, std::uint32_t i
   finding.operations = {at};
   finding.code = refusal.code;
   finding.rule = refusal.rule;
-  finding.why = fmt::format("{} on rank {} returns {}: {}", at.text, at.rank, refusal.code, refusal.why);
+  finding.why = fmt::format("{} on rank {} {} {}: {}", at.text, at.rank, how, refusal.code, refusal.why);
   log_.add(std::move(finding));
 }
 
@@ -68,6 +68,11 @@ bool World::refused_self(const GroupCall& call) {
 
 // An operation of the group is refused: then none of them is launched (N10).
 bool World::refused(const GroupCall& call) {
+  if (const std::optional<Refusal> refusal = faulted(call.thread); refusal) {
+    refuse(*refusal, call.thread, call.first_item);
+    return true;
+  }
+  if (program().comm_calls.empty() && !program().extras.failures) return false;
   std::optional<bool> blocking;
   for (std::size_t i = 0; i < call.entries.size(); ++i) {
     const LinkedEndpoint& linked = linked_->endpoints[route_of(call.thread, call.entries[i])];
@@ -92,7 +97,9 @@ void World::depend_on_queue(NodeId node, std::int32_t communicator, std::int32_t
 Result<Issued> World::comm(std::uint32_t thread, std::uint32_t item_index, Item item) {
   const CommCall& call = program().comm_calls[item_ref(item)];
   const LinkedCommCall& linked = linked_->comm_calls[thread][item_ref(item)];
-  if (const std::optional<Refusal> refusal = lifecycle_.check(call, linked); refusal) {
+  std::optional<Refusal> refusal = lifecycle_.check(call, linked);
+  if (call.kind != CommCallKind::kAbort && faulted(thread)) refusal = faulted(thread);
+  if (refusal) {
     refuse(*refusal, thread, item_index);
     return Issued{};
   }
@@ -111,7 +118,12 @@ Result<Issued> World::comm(std::uint32_t thread, std::uint32_t item_index, Item 
     case CommCallKind::kDestroy:
       depend_on_queue(node, linked.communicator, linked.position);
       break;
+    case CommCallKind::kSync:
+      depend_on_queue(node, linked.communicator, linked.position);
+      watches_.push_back({node, linked.communicator, linked.position});
+      break;
     case CommCallKind::kAbort:
+    case CommCallKind::kRevoke:
       abort_member(linked.communicator, linked.position);
       break;
     case CommCallKind::kReady:
@@ -121,7 +133,8 @@ Result<Issued> World::comm(std::uint32_t thread, std::uint32_t item_index, Item 
   lifecycle_.issue(node, call, linked);
   if (creates(call.kind) && linked.communicator >= 0) forget_connections(thread, linked);
   graph_.seal(node);
-  const bool returns = call.nonblocking && call.kind != CommCallKind::kReady;
+  const bool polls = call.kind == CommCallKind::kReady || call.kind == CommCallKind::kSync;
+  const bool returns = call.nonblocking && !polls;
   return Issued{returns ? 0 : Token{node}, node};
 }
 
@@ -140,6 +153,7 @@ void World::forget_connections(std::uint32_t thread, const LinkedCommCall& linke
 
 void World::start_comm(NodeId node) {
   for (const NodeId over : lifecycle_.arrive(node)) complete(over);
+  break_off();
 }
 
 // What the member has enqueued and is not over ends now, with garbage (N77).

@@ -22,6 +22,7 @@ void World::schedule(NodeId node, Nanoseconds time) {
 
 bool World::settle() {
   finish_connections();
+  if (any_ended_) break_off();
   for (NodeId node = graph_.next_startable(); node != 0; node = graph_.next_startable()) {
     start(node);
     if (error_) return false;
@@ -70,6 +71,8 @@ void World::start(NodeId id) {
       return start_read(id);
     case NodeKind::kComm:
       return start_comm(id);
+    case NodeKind::kFault:
+      return start_fault(id);
     case NodeKind::kPoint:
     case NodeKind::kConnect:
     case NodeKind::kStarted:
@@ -194,6 +197,7 @@ void World::activate(EntryId id) {
     const LinkedEndpoint& linked = linked_->endpoints[entry.route];
     const std::vector<EntryId> members = collectives_.activate(linked.communicator, linked.position, id);
     if (!members.empty()) collective(members);
+    if (any_ended_) miss_peers(id);
     return;
   }
   transfers_.clear();
@@ -201,6 +205,7 @@ void World::activate(EntryId id) {
                      now_, transfers_);
   const std::vector<Transfer> decided = std::exchange(transfers_, {});
   for (const Transfer& transfer : decided) deliver(transfer);
+  if (any_ended_) miss_peers(id);
 }
 
 // Where the entry's part of its slot lies; null without memory.
@@ -360,18 +365,21 @@ void World::complete(NodeId id) {
     case NodeKind::kConnect:
     case NodeKind::kComm:
     case NodeKind::kStarted:
+    case NodeKind::kFault:
       break;
   }
-  if (node.wakes_host) woken_.push_back(node.thread);
-  if (!other_hosts_.empty()) {
-    const auto found = other_hosts_.find(id);
-    if (found != other_hosts_.end()) {
-      woken_.insert(woken_.end(), found->second.begin(), found->second.end());
-      other_hosts_.erase(found);
-    }
-  }
+  wake_hosts(id);
   graph_.complete(id);
   if (node.processors > 0) release_processors(id);
+}
+
+void World::wake_hosts(NodeId id) {
+  if (graph_[id].wakes_host) woken_.push_back(graph_[id].thread);
+  if (other_hosts_.empty()) return;
+  const auto found = other_hosts_.find(id);
+  if (found == other_hosts_.end()) return;
+  woken_.insert(woken_.end(), found->second.begin(), found->second.end());
+  other_hosts_.erase(found);
 }
 
 void World::record_kernel(const Node& node) {

@@ -91,9 +91,10 @@ Status CudaBackend::set_program(const LinkedProgram& linked) {
   if (linked.program->threads.size() != static_cast<std::size_t>(linked.program->grid.world()))
     return fail(ErrorCode::kUnsupported, "the CUDA backend takes one host thread a rank");
   if (linked.program->extras != ProgramExtras{}) {
-    return fail(ErrorCode::kUnsupported,
-                "the CUDA backend takes no groups on several streams, no graphs and no legacy "
-                "default stream");
+    return fail(
+        ErrorCode::kUnsupported,
+        "the CUDA backend takes no groups on several streams, no graphs, no legacy default stream and "
+        "no processes that end");
   }
   index_.assign(linked.program->threads.size(), ranks_.size());
   for (std::size_t i = 0; i < ranks_.size(); ++i) {

@@ -7,11 +7,6 @@
 namespace plumbline::cuda {
 namespace {
 
-constexpr std::array<std::string_view, 9> kNcclNames = {
-    "ncclSuccess",       "ncclUnhandledCudaError", "ncclSystemError",
-    "ncclInternalError", "ncclInvalidArgument",    "ncclInvalidUsage",
-    "ncclRemoteError",   "ncclInProgress",         "ncclTimeout"};
-
 // What a code means beyond its text, where that is known.
 std::string_view nccl_advice(int code) {
   switch (code) {

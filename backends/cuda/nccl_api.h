@@ -3,8 +3,10 @@
 // of 2.17: newer libraries read the size and version in it, and fill in defaults for what it does not have.
 #pragma once
 
+#include <array>
 #include <climits>
 #include <cstddef>
+#include <string_view>
 
 #include "backends/cuda/cuda_api.h"
 #include "engine/base/dtype.h"
@@ -24,6 +26,11 @@ constexpr int kNcclInvalidArgument = 4;
 constexpr int kNcclInvalidUsage = 5;
 constexpr int kNcclRemoteError = 6;
 constexpr int kNcclInProgress = 7;
+// By code; the last since 2.30.
+inline constexpr std::array<std::string_view, 9> kNcclNames = {
+    "ncclSuccess",       "ncclUnhandledCudaError", "ncclSystemError",
+    "ncclInternalError", "ncclInvalidArgument",    "ncclInvalidUsage",
+    "ncclRemoteError",   "ncclInProgress",         "ncclTimeout"};
 
 constexpr int kOldestNccl = 21800;   // 2.18: the split of communicators, as nonblocking call
 constexpr int kShrinkSince = 22700;  // ncclCommShrink

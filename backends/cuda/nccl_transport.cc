@@ -270,6 +270,11 @@ Result<std::uint64_t> NcclTransport::comm(std::uint32_t thread, const CommCall& 
     case CommCallKind::kReady:
       pending.polled = {&own->handle};
       break;
+    case CommCallKind::kSync:
+    case CommCallKind::kRevoke:
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("{}: the CUDA backend does not {}", call.name,
+                              call.kind == CommCallKind::kSync ? "play a watchdog" : "call ncclCommRevoke"));
   }
   pending_[next_call_] = std::move(pending);
   return next_call_++;

@@ -40,6 +40,7 @@ void GlooBackend::settle() {
       case NodeKind::kConnect:
       case NodeKind::kComm:
       case NodeKind::kStarted:
+      case NodeKind::kFault:
         finish(id);
         break;
     }

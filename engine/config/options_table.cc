@@ -145,8 +145,10 @@ Rows sim_rows() {
           "sim", "send", PL_FIELD(sim), {"--send"},
           "when a send completes: rendezvous, eager:SIZE (for example eager:2MiB), eager:SIZE:MESSAGES, "
           "eager:MACHINE (h100, a100, pcie, ib: the sizes of NCCL's buffers there), always-eager"),
-      row<IntegerText>("sim", "ranks_per_node", PL_FIELD(sim.ranks_per_node), {"--ranks-per-node"},
-                       "with eager:MACHINE, links between nodes have the buffers of ib; 0: one node"),
+      row<IntegerText>(
+          "sim", "ranks_per_node", PL_FIELD(sim.ranks_per_node), {"--ranks-per-node"},
+          "links between nodes are network links: the end of a peer's process is noticed there, and "
+          "with eager:MACHINE they have the buffers of ib; 0: one node"),
       row<SwitchText>("sim", "registered", PL_FIELD(sim.registered), {"--registered"},
                       "user buffers are registered with NCCL: sends are rendezvous, whatever sim.send says"),
       choice<CrossComm>("sim", "cross", PL_FIELD(sim.cross), {"--cross"},

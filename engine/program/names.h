@@ -16,11 +16,11 @@ inline constexpr std::array<std::string_view, 16> kKernelKindNames{
     "validate-step", "other",         "unshard",    "reshard"};
 inline constexpr std::array<std::string_view, 7> kEndpointKindNames{
     "send", "recv", "all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter"};
-inline constexpr std::array<std::string_view, 15> kItemOpNames{
+inline constexpr std::array<std::string_view, 16> kItemOpNames{
     "launch", "op",   "wait",   "record", "wait-event", "sync-event", "sync-stream", "sync-device",
-    "free",   "read", "decide", "mark",   "wait-slot",  "comm",       "graph"};
-inline constexpr std::array<std::string_view, 7> kCommCallKindNames{"init",    "split", "shrink", "finalize",
-                                                                    "destroy", "abort", "ready"};
+    "free",   "read", "decide", "mark",   "wait-slot",  "comm",       "graph",       "fail"};
+inline constexpr std::array<std::string_view, 9> kCommCallKindNames{
+    "init", "split", "shrink", "finalize", "destroy", "abort", "ready", "sync", "revoke"};
 inline constexpr std::array<std::string_view, 7> kItemFlagNames{
     "more", "after-compute", "compute-waits", "host-waits", "handle", "if-yes", "if-no"};
 inline constexpr std::array<std::string_view, 4> kPeerFormNames{"none", "shift", "coordinate", "rank"};

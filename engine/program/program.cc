@@ -64,7 +64,7 @@ void hash_tables(Hasher& hasher, const Program& program) {
   }
   if (program.extras != ProgramExtras{}) {
     hasher.u64(std::uint64_t{program.extras.mixed_streams} | std::uint64_t{program.extras.graphs} << 1 |
-               std::uint64_t{1} << 62);
+               std::uint64_t{program.extras.failures} << 2 | std::uint64_t{1} << 62);
     hasher.i64(program.extras.legacy_stream);
   }
   hasher.u64(program.variables.size());
@@ -175,8 +175,10 @@ std::string describe_item(const Program& program, Rank rank, Item item) {
       const Kernel& kernel = program.kernels[item_ref(item)];
       constexpr std::string_view kLetters = "FBIW";
       if (is_computation(kernel.kind) && microbatch != kNoMicrobatch) {
-        return fmt::format("{}{}{}", kernel.stage, kLetters[static_cast<std::size_t>(kernel.kind)],
-                           microbatch);
+        // As often as once a rank of every verdict: put together without a format.
+        std::string text = std::to_string(kernel.stage);
+        text += kLetters[static_cast<std::size_t>(kernel.kind)];
+        return text += std::to_string(microbatch);
       }
       return kernel.name + microbatch_suffix(microbatch);
     }
@@ -224,6 +226,9 @@ std::string describe_item(const Program& program, Rank rank, Item item) {
     case ItemOp::kGraph:
       return item_ref(item) == 0 ? fmt::format("graph launch on {}", program.streams[item_aux(item)])
                                  : std::string("end of the graph");
+    case ItemOp::kFail:
+      return item_ref(item) == 0 ? std::string("end of the process")
+                                 : fmt::format("faulty kernel on {}", program.streams[item_aux(item)]);
     case ItemOp::kMark:
       return fmt::format("mark {}", program.marks[item_ref(item)]);
   }

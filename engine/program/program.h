@@ -27,6 +27,9 @@
 //   kGraph       0, 1        stream     begin (0) and end (1) of what a CUDA graph replays on a stream: it starts
 //                                       after what is before it there, orders itself by its own streams and
 //                                       events, and what is behind it waits for all of it
+//   kFail        0, 1        stream     the process of the rank ends (0), all its host threads with it; or a kernel
+//                                       on the stream ends in an illegal address (1), which the device does not
+//                                       recover from
 //
 // Streams: 0 is the compute stream; the others are the rows of `streams`, one a communicator a rank is in
 // (PyTorch gives each communicator a stream of its own). Edges: kAfterCompute - the group starts after
@@ -84,8 +87,9 @@ enum class ItemOp : std::uint8_t {
   kWaitSlot,
   kComm,
   kGraph,
+  kFail,
 };
-constexpr int kItemOps = 15;
+constexpr int kItemOps = 16;     // as many as an item can say
 constexpr int kSlotQueue = 255;  // handles that are found by slot (kWaitSlot) instead of by order (kWait)
 
 enum ItemFlag : std::uint8_t {
@@ -219,6 +223,9 @@ enum class CommCallKind : std::uint8_t {
   kDestroy,   // ncclCommDestroy: finalizes if need be, and the hosts of all members meet (N77)
   kAbort,     // ncclCommAbort: what is enqueued here ends at once; nobody is waited for (N77)
   kReady,     // the host polls ncclCommGetAsyncError until the last call on the communicator is through (N79)
+  kSync,  // the host polls the device and ncclCommGetAsyncError until what is enqueued on the communicator is
+          // complete or an error is reported (N82): what a watchdog does
+  kRevoke,  // ncclCommRevoke: what is enqueued here ends at once, and nothing may follow but its end (N76)
 };
 
 // A row of calls on communicators. The communicator is the instance of `family` that holds the calling rank - of
@@ -255,6 +262,7 @@ struct ProgramExtras {
   bool mixed_streams =
       false;               // some group's operations are on several streams, which then wait for each other
   bool graphs = false;     // kGraph
+  bool failures = false;   // kFail
   int legacy_stream = -1;  // the legacy default stream: its work waits for all streams, and they for it
 
   bool operator==(const ProgramExtras&) const = default;

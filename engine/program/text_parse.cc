@@ -90,10 +90,7 @@ class Parser {
     if (head == "stages") return small_number(cursor_.word(), "stages", kMaxTableRows + 1, program_.stages);
     if (head == "microbatches")
       return small_number(cursor_.word(), "microbatches", kNoMicrobatch + 1, program_.microbatches);
-    if (head == "fragment") {
-      program_.fragment = true;
-      return {};
-    }
+    if (head == "fragment") return program_.fragment = true, Status();
     if (head == "placement") return placement();
     if (head == "stream") return stream();
     if (head == "extras") return extras();
@@ -127,8 +124,9 @@ class Parser {
     for (std::string_view word = cursor_.word(); !word.empty(); word = cursor_.word()) {
       bool* extra = word == "mixed-streams" ? &program_.extras.mixed_streams
                     : word == "graphs"      ? &program_.extras.graphs
+                    : word == "failures"    ? &program_.extras.failures
                                             : nullptr;
-      if (extra == nullptr) return bad(fmt::format("'{}' is none of mixed-streams, graphs", word));
+      if (extra == nullptr) return bad(fmt::format("'{}' is none of mixed-streams, graphs, failures", word));
       *extra = true;
     }
     return {};
@@ -393,13 +391,19 @@ class Parser {
       if (!row) return tl::unexpected(row.error());
       ref = *row;
     }
-    if (op == ItemOp::kGraph) {
-      const std::string_view which = cursor_.word();
-      if (which != "begin" && which != "end")
-        return bad("a graph reads 'graph begin stream=NAME' or 'graph end'");
-      ref = which == "end" ? 1 : 0;
-    }
+    if (op == ItemOp::kGraph)
+      PL_TRY(one_of("begin", "end", "a graph reads 'graph begin stream=NAME' or 'graph end'", ref));
+    if (op == ItemOp::kFail)
+      PL_TRY(one_of("exit", "fault", "a failure reads 'fail exit' or 'fail fault stream=NAME'", ref));
     return item_rest(op, ref);
+  }
+
+  // The next word is the one (0) or the other (1).
+  Status one_of(std::string_view zero, std::string_view one, const char* usage, unsigned& out) {
+    const std::string_view word = cursor_.word();
+    if (word != zero && word != one) return bad(usage);
+    out = word == one ? 1 : 0;
+    return {};
   }
 
   const NameTable* table_of(ItemOp op) const {
@@ -426,6 +430,7 @@ class Parser {
       case ItemOp::kSyncStream:
       case ItemOp::kSyncDevice:
       case ItemOp::kGraph:
+      case ItemOp::kFail:
         return nullptr;
     }
     return nullptr;

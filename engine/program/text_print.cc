@@ -57,8 +57,9 @@ class Printer {
     for (std::size_t s = 0; s < program_.streams.size(); ++s)
       put(out_, "stream {}{}\n", program_.streams[s],
           static_cast<int>(s) == extras.legacy_stream ? " legacy" : "");
-    if (extras.mixed_streams || extras.graphs) {
-      put(out_, "extras{}{}\n", extras.mixed_streams ? " mixed-streams" : "", extras.graphs ? " graphs" : "");
+    if (extras.mixed_streams || extras.graphs || extras.failures) {
+      put(out_, "extras{}{}{}\n", extras.mixed_streams ? " mixed-streams" : "",
+          extras.graphs ? " graphs" : "", extras.failures ? " failures" : "");
     }
     for (const SlotClass& slot : program_.slots) {
       put(out_, "slot {} kind={} stage={} dtype={} bytes={}{}{}\n", slot.name,
@@ -139,6 +140,8 @@ class Printer {
         return program_.comm_calls[ref].name;
       case ItemOp::kGraph:
         return ref == 0 ? "begin" : "end";
+      case ItemOp::kFail:
+        return ref == 0 ? "exit" : "fault";
       case ItemOp::kWait:
       case ItemOp::kSyncStream:
       case ItemOp::kSyncDevice:
@@ -155,7 +158,8 @@ class Printer {
     if (op == ItemOp::kLaunch || op == ItemOp::kOp) {
       put(out_, " stream={}", program_.streams[static_cast<std::size_t>(item_stream(item))]);
     } else if (op == ItemOp::kRecord || op == ItemOp::kWaitEvent || op == ItemOp::kSyncStream ||
-               (op == ItemOp::kGraph && item_ref(item) == 0)) {
+               (op == ItemOp::kGraph && item_ref(item) == 0) ||
+               (op == ItemOp::kFail && item_ref(item) == 1)) {
       put(out_, " stream={}", program_.streams[item_aux(item)]);
     }
     if (op == ItemOp::kOp && (item_flags(item) & kHandle) != 0) put(out_, " queue={}", item_queue(item));

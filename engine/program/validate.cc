@@ -182,6 +182,7 @@ class Validator {
       case ItemOp::kComm:
         return program_.comm_calls.size();
       case ItemOp::kGraph:
+      case ItemOp::kFail:
         return 2;
       case ItemOp::kSyncStream:
       case ItemOp::kSyncDevice:
@@ -199,6 +200,7 @@ class Validator {
       case ItemOp::kWaitEvent:
       case ItemOp::kSyncStream:
       case ItemOp::kGraph:
+      case ItemOp::kFail:
         return static_cast<int>(item_aux(item));
       default:
         return 0;
@@ -244,6 +246,9 @@ class Validator {
       open = !open;
       return {};
     }
+    if (op == ItemOp::kFail && !program_.extras.failures)
+      return bad("a failure without the line 'extras failures'");
+    if (open && op == ItemOp::kFail) return bad(fmt::format("rank {} fails inside a graph", rank));
     const bool waits = op == ItemOp::kSyncEvent || op == ItemOp::kSyncStream || op == ItemOp::kSyncDevice ||
                        op == ItemOp::kRead || op == ItemOp::kDecide || op == ItemOp::kComm ||
                        (item_flags(item) & kHostWaits) != 0;
@@ -258,9 +263,6 @@ class Validator {
     bool graph_open = false;
     int stream = -1;  // of the open group
     for (const Item item : program_.thread_items(thread)) {
-      const unsigned op = static_cast<unsigned>((item >> 20) & 0xFu);
-      if (op >= static_cast<unsigned>(kItemOps))
-        return bad(fmt::format("rank {} has an item of unknown operation {}", rank, op));
       if (item_ref(item) >= limit(item_op(item)))
         return bad(
             fmt::format("rank {} has an item with reference {} out of its table", rank, item_ref(item)));

@@ -69,11 +69,17 @@ class Backend {
   // Begin and end of what a CUDA graph replays on the stream (kGraph).
   virtual Status graph(std::uint32_t thread, int stream, bool begin);
 
+  // The thread's process ends, or a kernel of its faults (kFail). Only a backend that plays it can.
+  virtual Status failure(std::uint32_t thread, std::uint32_t item_index, Item item);
+
   virtual Poll poll(std::uint32_t thread, Token token) = 0;
 };
 
 inline Status Backend::graph(std::uint32_t /*thread*/, int /*stream*/, bool /*begin*/) {
   return fail(ErrorCode::kUnsupported, "this backend does not replay graphs");
+}
+inline Status Backend::failure(std::uint32_t /*thread*/, std::uint32_t /*item_index*/, Item /*item*/) {
+  return fail(ErrorCode::kUnsupported, "this backend does not play processes that end or kernels that fault");
 }
 inline Result<Issued> Backend::comm(std::uint32_t /*thread*/, std::uint32_t /*item_index*/, Item /*item*/) {
   return fail(ErrorCode::kUnsupported, "this backend does not create or end communicators during a step");

@@ -126,6 +126,9 @@ Status Interpreter::step_item() {
     }
     case ItemOp::kGraph:
       return backend_->graph(thread_, stream, item_ref(item) == 0);
+    case ItemOp::kFail:
+      if (item_ref(item) == 0) next_ = program.threads[thread_].end;  // nothing of the process follows
+      return backend_->failure(thread_, current_, item);
     case ItemOp::kMark:
     case ItemOp::kOp:
       return {};

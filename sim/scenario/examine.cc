@@ -13,6 +13,7 @@
 namespace plumbline {
 NcclModel scenario_model(const Scenario& scenario, NcclModel mode) {
   mode.launch_blocking = mode.launch_blocking || scenario.options.launch_blocking;
+  if (scenario.options.ranks_per_node > 0) mode.ranks_per_node = scenario.options.ranks_per_node;
   if (scenario.options.max_ops_per_kernel > 0) {
     mode.progress.plan_items = scenario.options.max_ops_per_kernel;
     mode.progress.plan_restart = scenario.options.plan_restarts_rounds;

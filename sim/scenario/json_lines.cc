@@ -143,6 +143,7 @@ std::string print_scenario_json(const Scenario& scenario) {
     if (options.launch_blocking) out.field("launch_blocking", true);
     if (options.max_ops_per_kernel > 0) out.field("max_ops_per_kernel", options.max_ops_per_kernel);
     if (options.plan_restarts_rounds) out.field("plan_restarts_rounds", true);
+    if (options.ranks_per_node > 0) out.field("ranks_per_node", options.ranks_per_node);
     out.end_object();
   }
   if (!scenario.legacy_stream.empty()) out.field("legacy_stream", scenario.legacy_stream);

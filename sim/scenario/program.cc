@@ -27,6 +27,7 @@ class Translator {
     program_.name = scenario_.id;
     PL_TRY(frame());
     for (const ScenarioThread& thread : scenario_.threads) {
+      rank_ = thread.rank;
       items_ = &threads_[static_cast<std::size_t>(thread.rank)].emplace_back();
       for (const HostOp& op : thread.host_ops) PL_TRY(host_op(op));
     }
@@ -141,6 +142,11 @@ class Translator {
         program_.extras.graphs = true;
         add(ItemOp::kGraph, 0, 1, 0);
         return {};
+      case HostOpKind::kExit:
+      case HostOpKind::kFault:
+        program_.extras.failures = true;
+        add(ItemOp::kFail, 0, op.kind == HostOpKind::kFault ? 1 : 0, stream);
+        return {};
       case HostOpKind::kCommInit:
       case HostOpKind::kCommSplit:
       case HostOpKind::kCommShrink:
@@ -148,6 +154,8 @@ class Translator {
       case HostOpKind::kCommDestroy:
       case HostOpKind::kCommAbort:
       case HostOpKind::kCommReady:
+      case HostOpKind::kCommSync:
+      case HostOpKind::kCommRevoke:
         return comm_call(op);
     }
     return {};
@@ -174,7 +182,31 @@ class Translator {
     return {};
   }
 
-  Status group(unsigned stream, const std::vector<ScenarioOp>& ops) {
+  // What a call is made of: of those that NCCL makes of messages, these, by the communicator's ranks (N30).
+  std::vector<ScenarioOp> parts(const ScenarioOp& op, Rank rank) const {
+    const bool gathers = op.kind == ScenarioOpKind::kGather;
+    const bool all = op.kind == ScenarioOpKind::kAllToAll;
+    if (!gathers && !all && op.kind != ScenarioOpKind::kScatter) return {op};
+    std::vector<ScenarioOp> out;
+    const auto add = [&](ScenarioOpKind kind, Rank peer) {
+      ScenarioOp& part = out.emplace_back(op);
+      part.kind = kind;
+      part.peer = peer;
+    };
+    for (const Rank peer : program_.families[families_.at(op.communicator)].instances.front()) {
+      const bool sends = all || (gathers ? peer == op.peer : rank == op.peer);
+      const bool receives = all || (gathers ? rank == op.peer : peer == op.peer);
+      if (sends) add(ScenarioOpKind::kSend, peer);
+      if (receives) add(ScenarioOpKind::kRecv, peer);
+    }
+    return out;
+  }
+
+  Status group(unsigned stream, const std::vector<ScenarioOp>& calls) {
+    std::vector<ScenarioOp> ops;
+    for (const ScenarioOp& call : calls) {
+      for (ScenarioOp& part : parts(call, rank_)) ops.push_back(std::move(part));
+    }
     for (std::size_t i = 0; i < ops.size(); ++i) {
       const Result<unsigned> row = endpoint(ops[i]);
       if (!row) return tl::unexpected(row.error());
@@ -206,6 +238,9 @@ class Translator {
         return EndpointKind::kReduceScatter;
       case ScenarioOpKind::kAllReduce:
       case ScenarioOpKind::kBarrier:
+      case ScenarioOpKind::kAllToAll:  // these are messages by now
+      case ScenarioOpKind::kGather:
+      case ScenarioOpKind::kScatter:
         break;
     }
     return EndpointKind::kAllReduce;
@@ -265,6 +300,7 @@ class Translator {
   Program program_;
   std::vector<std::vector<std::vector<Item>>> threads_;  // [rank][thread]
   std::vector<Item>* items_ = nullptr;                   // of the thread that is being translated
+  Rank rank_ = 0;                                        // its rank
   std::map<std::string, std::size_t> families_, streams_, events_;
   std::map<std::pair<std::string, std::optional<std::string>>, std::size_t> slots_;
   std::map<std::tuple<ScenarioOpKind, std::string, Rank, Bytes, std::optional<std::string>>, std::size_t>

@@ -35,15 +35,22 @@ enum class ScenarioOpKind : std::uint8_t {
   kAllGather,
   kReduceScatter,
   kBarrier,
+  kAllToAll,  // these three are messages, one to and from each peer or the root (N30)
+  kGather,
+  kScatter,
 };
-constexpr int kScenarioOpKinds = 8;
+constexpr int kScenarioOpKinds = 11;
+constexpr bool is_rooted(ScenarioOpKind kind) {
+  return kind == ScenarioOpKind::kReduce || kind == ScenarioOpKind::kBroadcast ||
+         kind == ScenarioOpKind::kGather || kind == ScenarioOpKind::kScatter;
+}
 std::string_view scenario_op_name(ScenarioOpKind kind);  // "all_reduce"
 
 struct ScenarioOp {
   ScenarioOpKind kind = ScenarioOpKind::kSend;
   std::string communicator;
-  Rank peer = -1;  // of send and recv; root of reduce and broadcast
-  Bytes bytes = 0;
+  Rank peer = -1;                    // of send and recv; root of what has one
+  Bytes bytes = 0;                   // of kAllToAll and the two after it: of one message
   std::optional<std::string> label;  // of send and recv: which data; none equals none
   std::string stream;                // empty: the group's
 
@@ -66,10 +73,14 @@ enum class HostOpKind : std::uint8_t {
   kCommDestroy,   // communicator
   kCommAbort,     // communicator
   kCommReady,     // communicator: the host polls until the last call on it is through
+  kCommSync,      // communicator: the host polls until what is enqueued on it is complete or it has an error
+  kCommRevoke,    // communicator: ncclCommRevoke
   kGraphBegin,    // stream: what follows is replayed by a CUDA graph, launched there
   kGraphEnd,
+  kFault,  // stream: a kernel that ends in an illegal address
+  kExit,   // the process of the rank ends, with all its threads
 };
-constexpr int kHostOpKinds = 16;
+constexpr int kHostOpKinds = 20;
 std::string_view host_op_name(HostOpKind kind);  // "sync_stream"
 constexpr bool creates(HostOpKind kind) {
   return kind >= HostOpKind::kCommInit && kind <= HostOpKind::kCommShrink;
@@ -102,6 +113,7 @@ struct ScenarioOptions {
   bool launch_blocking = false;       // CUDA_LAUNCH_BLOCKING=1
   int max_ops_per_kernel = 0;         // items a p2p kernel holds before the group is split (N14); 0: no limit
   bool plan_restarts_rounds = false;  // N14: each of the kernels scans from the first round again
+  int ranks_per_node = 0;             // links between nodes are network links (N83); 0: one node
 
   bool operator==(const ScenarioOptions&) const = default;
 };

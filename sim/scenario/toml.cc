@@ -142,6 +142,7 @@ std::string print_scenario_toml(const Scenario& scenario) {
     if (options.max_ops_per_kernel > 0)
       out += fmt::format("max_ops_per_kernel = {}\n", options.max_ops_per_kernel);
     if (options.plan_restarts_rounds) out += "plan_restarts_rounds = true\n";
+    if (options.ranks_per_node > 0) out += fmt::format("ranks_per_node = {}\n", options.ranks_per_node);
   }
   if (!scenario.expected.empty()) {
     out += "\n[verdict]\n";

@@ -11,6 +11,8 @@
 namespace plumbline::scenario {
 namespace {
 
+constexpr int kDeepestGroup = 4;
+
 // The way from the root to a value, kept on the stack of the reading functions.
 struct Path {
   const Path* parent = nullptr;
@@ -170,9 +172,12 @@ class Reader {
     const auto found = root.find("model_options");
     if (found == root.end()) return {};
     const Path at{&path, "model_options"};
-    PL_TRY(keys(*found, at, {"launch_blocking", "max_ops_per_kernel", "plan_restarts_rounds"}));
+    PL_TRY(keys(*found, at,
+                {"launch_blocking", "max_ops_per_kernel", "plan_restarts_rounds", "ranks_per_node"}));
     PL_TRY(flag(*found, at, "launch_blocking", out_.options.launch_blocking));
     PL_TRY(flag(*found, at, "plan_restarts_rounds", out_.options.plan_restarts_rounds));
+    if (const auto node = found->find("ranks_per_node"); node != found->end())
+      PL_TRY(number(*node, {&at, "ranks_per_node"}, 1, kMostScenarioRanks, out_.options.ranks_per_node));
     const auto most = found->find("max_ops_per_kernel");
     if (most == found->end()) return {};
     return number(*most, {&at, "max_ops_per_kernel"}, 1, 1 << 20, out_.options.max_ops_per_kernel);
@@ -253,7 +258,11 @@ class Reader {
         PL_TRY(keys(value, path, {"host", "stream"}));
         return name(value, path, "stream", out.stream);
       case HostOpKind::kGraphEnd:
+      case HostOpKind::kExit:
         return keys(value, path, {"host"});
+      case HostOpKind::kFault:
+        PL_TRY(keys(value, path, {"host", "stream"}));
+        return name(value, path, "stream", out.stream);
       case HostOpKind::kCommInit:
       case HostOpKind::kCommSplit:
       case HostOpKind::kCommShrink:
@@ -266,6 +275,8 @@ class Reader {
         return holds({&path, "comm"}, out.communicator, rank);
       case HostOpKind::kCommAbort:
       case HostOpKind::kCommReady:
+      case HostOpKind::kCommSync:
+      case HostOpKind::kCommRevoke:
         PL_TRY(keys(value, path, {"host", "comm"}));
         PL_TRY(name(value, path, "comm", out.communicator));
         return holds({&path, "comm"}, out.communicator, rank);
@@ -374,8 +385,8 @@ class Reader {
       const Result<const Json*> inner = member(ops[i], at, "ops");
       if (!inner) return tl::unexpected(inner.error());
       const Path below{&at, "ops"};
-      if (!(*inner)->is_array() || (*inner)->empty() || depth >= 4)
-        return bad(below, "a list of calls was expected, at most 4 groups deep");
+      if (!(*inner)->is_array() || (*inner)->empty() || depth >= kDeepestGroup)
+        return bad(below, fmt::format("a list of calls was expected, at most {} groups deep", kDeepestGroup));
       PL_TRY(calls(**inner, below, rank, depth + 1, out));
     }
     return {};
@@ -393,7 +404,7 @@ class Reader {
       return bad({&path, "op"}, fmt::format("'{}' is no operation ({})", what, fmt::join(known, ", ")));
     out.kind = static_cast<ScenarioOpKind>(at - known.begin());
     const bool p2p = out.kind == ScenarioOpKind::kSend || out.kind == ScenarioOpKind::kRecv;
-    const bool rooted = out.kind == ScenarioOpKind::kReduce || out.kind == ScenarioOpKind::kBroadcast;
+    const bool rooted = is_rooted(out.kind);
     std::vector<std::string> allowed{"op", "comm", "bytes", "stream"};
     if (p2p) allowed.insert(allowed.end(), {"peer", "label"});
     if (rooted) allowed.emplace_back("root");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,7 +14,8 @@ namespace plumbline::scenario {
 namespace {
 
 bool blank(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
-bool mark(char c) { return c == ':' || c == ';'; }
+bool mark(char c) { return c == ':' || c == ';' || c == '{' || c == '}'; }
+constexpr int kDeepest = 16;  // braces inside each other that are read; how many make sense, the tree says
 
 struct Word {
   std::string text;
@@ -57,10 +59,10 @@ class Sentence {
       out["host"] = head;
       PL_TRY(on_stream(out));
       PL_TRY(expect(":"));
-      PL_TRY(calls(out));
-    } else if (head == "graph_end") {
+      PL_TRY(calls(out, 0));
+    } else if (head == "graph_end" || head == "exit") {
       out["host"] = head;
-    } else if (head == "launch" || head == "graph_begin") {
+    } else if (head == "launch" || head == "graph_begin" || head == "fault") {
       out["host"] = head;
       PL_TRY(on_stream(out));
     } else if (head == "record" || head == "wait") {
@@ -151,14 +153,24 @@ class Sentence {
     return {};
   }
 
-  Status calls(Json& out) {
+  // Up to the end, or inside of braces up to theirs.
+  Status calls(Json& out, int depth) {
     out["ops"] = Json::array();
     while (true) {
       Json call;
-      PL_TRY(this->call(call));
-      if (at_ < words_.size() && words_[at_].is("on")) PL_TRY(on_stream(call));
+      if (at_ < words_.size() && words_[at_].is("{")) {
+        if (depth == kDeepest) return unexpected(fmt::format("a call, {} groups deep", depth));
+        ++at_;
+        call = {{"op", "group"}};
+        PL_TRY(calls(call, depth + 1));
+        PL_TRY(expect("}"));
+      } else {
+        PL_TRY(this->call(call));
+        if (at_ < words_.size() && words_[at_].is("on")) PL_TRY(on_stream(call));
+      }
       out["ops"].push_back(std::move(call));
-      if (at_ == words_.size()) return {};
+      if (depth > 0 && at_ < words_.size() && words_[at_].is("}")) return {};
+      if (depth == 0 && at_ == words_.size()) return {};
       PL_TRY(expect(";"));
     }
   }
@@ -169,9 +181,11 @@ class Sentence {
     const std::string kind = words_[at_].text;
     const bool send = words_[at_].is("send");
     const bool p2p = send || words_[at_].is("recv");
-    bool known = false;
-    for (int k = 0; k < kScenarioOpKinds; ++k)
-      known = known || words_[at_].is(scenario_op_name(static_cast<ScenarioOpKind>(k)));
+    std::optional<ScenarioOpKind> known;
+    for (int k = 0; k < kScenarioOpKinds; ++k) {
+      if (words_[at_].is(scenario_op_name(static_cast<ScenarioOpKind>(k))))
+        known = static_cast<ScenarioOpKind>(k);
+    }
     if (!known) return unexpected("a host operation or a call");
     ++at_;
     out["op"] = kind;
@@ -179,7 +193,7 @@ class Sentence {
     if (p2p) {
       PL_TRY(expect(send ? "to" : "from"));
       PL_TRY(number(out["peer"], "a rank"));
-    } else if (kind == "broadcast" || kind == "reduce") {
+    } else if (is_rooted(*known)) {
       PL_TRY(expect("root"));
       PL_TRY(number(out["root"], "a rank"));
     }
@@ -223,8 +237,7 @@ std::string call_text(const ScenarioOp& op) {
   std::string out = fmt::format("{} {}", scenario_op_name(op.kind), quoted_name(op.communicator));
   if (op.kind == ScenarioOpKind::kSend) out += fmt::format(" to {}", op.peer);
   if (op.kind == ScenarioOpKind::kRecv) out += fmt::format(" from {}", op.peer);
-  if (op.kind == ScenarioOpKind::kBroadcast || op.kind == ScenarioOpKind::kReduce)
-    out += fmt::format(" root {}", op.peer);
+  if (is_rooted(op.kind)) out += fmt::format(" root {}", op.peer);
   out += ' ' + size_text(op.bytes);
   if (op.label) out += " as " + quoted_name(*op.label);
   if (!op.stream.empty()) out += " on " + quoted_name(op.stream);
@@ -259,8 +272,10 @@ std::string words_of_host_op(const HostOp& op) {
     }
     case HostOpKind::kLaunch:
     case HostOpKind::kGraphBegin:
+    case HostOpKind::kFault:
       return fmt::format("{} on {}", head, quoted_name(op.stream));
     case HostOpKind::kGraphEnd:
+    case HostOpKind::kExit:
       return std::string(head);
     case HostOpKind::kRecord:
     case HostOpKind::kWait:
@@ -283,6 +298,8 @@ std::string words_of_host_op(const HostOp& op) {
     case HostOpKind::kCommDestroy:
     case HostOpKind::kCommAbort:
     case HostOpKind::kCommReady:
+    case HostOpKind::kCommSync:
+    case HostOpKind::kCommRevoke:
       return fmt::format("{} {}{}", head, quoted_name(op.communicator), flags_text(op));
   }
   return {};

@@ -1,9 +1,10 @@
 // The words of a host operation in a scenario's TOML form:
 //
 //   send COMM to RANK SIZE [as LABEL] on STREAM      recv COMM from RANK SIZE [as LABEL] on STREAM
-//   all_reduce COMM SIZE on STREAM                   (all_gather, reduce_scatter, barrier likewise)
-//   broadcast COMM root RANK SIZE on STREAM          (reduce likewise)
-//   group on STREAM: CALL; CALL; ...                 a call as above; its own "on STREAM" may be left out
+//   all_reduce COMM SIZE on STREAM                   (all_gather, reduce_scatter, barrier, all_to_all likewise)
+//   broadcast COMM root RANK SIZE on STREAM          (reduce, gather, scatter likewise)
+//   group on STREAM: CALL; CALL; ...                 a call as above; its own "on STREAM" may be left out; or a
+//                                                    group inside the group: { CALL; ... }
 //   launch on STREAM        record EVENT on STREAM        wait EVENT on STREAM
 //   sync_stream STREAM      sync_event EVENT              sync_device
 //   comm_init COMM RANK... [nonblocking]
@@ -11,9 +12,11 @@
 //   comm_shrink PARENT into COMM RANK... [nonblocking] [abort]
 //   comm_finalize COMM [nonblocking]      comm_destroy COMM [nonblocking]
 //   comm_abort COMM                       comm_ready COMM
+//   comm_sync COMM                        comm_revoke COMM
 //   graph_begin on STREAM ... graph_end
+//   fault on STREAM                       exit
 //
-// Words are separated by blanks. A name that holds a blank, one of : ; " or nothing at all is put in double
+// Words are separated by blanks. A name that holds a blank, one of : ; { } " or nothing at all is put in double
 // quotes, in which \" and \\ stand for themselves. Sizes are written as 4096, 4KiB, 100MiB.
 #pragma once
 

@@ -76,6 +76,11 @@ class Check {
     HostPass pass(world_);
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> known;
     std::vector<std::size_t> which;
+    // Many small Programs are checked in turn: what grows is given its size, but no more than a large one needs.
+    facts_.reserve(std::min<std::size_t>(world_.threads(), 64));
+    which.reserve(world_.threads());
+    facts_of_.reserve(world_.threads());
+    verdict_.memory.reserve(world_.threads());
     for (std::size_t t = 0; t < world_.threads(); ++t) {
       const Thread& thread = program_.threads[t];
       const auto [at, fresh] = known.try_emplace({thread.begin, thread.end}, facts_.size());

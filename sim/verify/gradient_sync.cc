@@ -130,19 +130,19 @@ class GradientSync {
   }
 
   void adds(std::size_t t, const SyncEvent& event, Gradients& state) {
-    const std::string what = world_.operation(t, event.item).text;
+    const auto what = [&] { return world_.operation(t, event.item).text; };
     if (!state.zeroed && !state.added)
       add(t, event.item,
-          fmt::format("{} adds to {}, which nothing has set to zero: the last step's are in them", what,
+          fmt::format("{} adds to {}, which nothing has set to zero: the last step's are in them", what(),
                       gradients_text(t, event.slot)));
     state.added = true;
     if (!state.rounds.empty()) {
       add(t, event.item,
-          fmt::format("{} adds to {} after their reduction has begun: other ranks do not get it", what,
+          fmt::format("{} adds to {} after their reduction has begun: other ranks do not get it", what(),
                       gradients_text(t, event.slot)));
     } else if (state.first_use != kNone32) {
       add(t, event.item,
-          fmt::format("{} adds to {} after {} has used them: the step does not get it", what,
+          fmt::format("{} adds to {} after {} has used them: the step does not get it", what(),
                       gradients_text(t, event.slot), world_.operation(t, state.first_use).text));
     }
   }
@@ -168,6 +168,7 @@ class GradientSync {
   // Who adds to them, and whether every rank's use sees all of it.
   void check_sums(std::uint16_t slot) {
     std::vector<std::size_t> adding;
+    adding.reserve(ranks_.size());
     std::map<int, Summed> due;  // by part of the model
     std::size_t rounds = 0;
     for (std::size_t t = 0; t < ranks_.size(); ++t) {

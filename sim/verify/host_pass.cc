@@ -7,6 +7,7 @@
 
 #include "engine/base/hash.h"
 #include "sim/verify/coverage.h"
+#include "sim/verify/handle_queue.h"
 #include "sim/verify/host_tables.h"
 #include "sim/verify/ordered_pass.h"
 
@@ -45,7 +46,7 @@ class Walk {
   RangeFacts& facts() { return facts_; }
 
  private:
-  using Queues = std::vector<ClockQueue>;
+  using Queues = std::vector<HandleQueue<std::uint32_t>>;  // rows of clocks
 
   void both_arms() {
     const std::uint32_t start = next_;
@@ -129,8 +130,9 @@ class Walk {
       case ItemOp::kDecide:
         return decide(item);
       case ItemOp::kMark:
-      case ItemOp::kComm:  // these two are not in what the checker takes (is_plain)
+      case ItemOp::kComm:  // these three are not in what the checker takes (is_plain)
       case ItemOp::kGraph:
+      case ItemOp::kFail:
         return;
     }
   }

@@ -71,6 +71,7 @@ void OrderedPass::begin(std::size_t thread) {
 }
 
 void OrderedPass::take_tallies() {
+  facts_->tallies.reserve(tables_.tallied.size());
   for (const std::uint32_t kernel : tables_.tallied) {
     if (tables_.tallies[kernel] != 0) facts_->tallies.emplace_back(kernel, tables_.tallies[kernel]);
     tables_.tallies[kernel] = 0;
@@ -269,7 +270,10 @@ void OrderedPass::first_use(unsigned endpoint, EndpointState& state, const First
   }
   if (state.seen == tables_.mark) return;
   state.seen = tables_.mark;
-  if (state.p2p) facts_->first_uses[arm_ == Arm::kNo ? 1 : 0].push_back(use);
+  if (!state.p2p) return;
+  std::vector<FirstUse>& uses = facts_->first_uses[arm_ == Arm::kNo ? 1 : 0];
+  if (uses.capacity() == 0) uses.reserve(8);  // two neighbours, two directions, two uses of each
+  uses.push_back(use);
 }
 
 bool OrderedPass::free_slot(Item item) {

@@ -83,20 +83,4 @@ class StreamClocks {
   std::uint32_t last_group_ = 0;  // the last group enqueued, on any stream
 };
 
-// Saved rows in first-in-first-out order: the kept handles of one queue.
-class ClockQueue {
- public:
-  void push(const std::uint32_t* row, std::size_t width) { rows_.insert(rows_.end(), row, row + width); }
-  // The oldest row, or null when the queue is empty. Valid until the next push.
-  const std::uint32_t* pop(std::size_t width) {
-    if (head_ + width > rows_.size()) return nullptr;
-    head_ += width;
-    return rows_.data() + head_ - width;
-  }
-
- private:
-  std::vector<std::uint32_t> rows_;
-  std::size_t head_ = 0;
-};
-
 }  // namespace plumbline::verify

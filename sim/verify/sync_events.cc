@@ -18,7 +18,13 @@ bool is_sum(const Endpoint& endpoint) {
 }  // namespace
 
 SyncTables::SyncTables(const Program& program) : program_(program) {
-  for (const Kernel& kernel : program.kernels) add_kernel(kernel, kernels_.emplace_back());
+  first_effect_.reserve(program.kernels.size() + 1);
+  for (const Kernel& kernel : program.kernels) {
+    first_effect_.push_back(static_cast<std::uint32_t>(effects_.size()));
+    add_kernel(kernel);
+  }
+  first_effect_.push_back(static_cast<std::uint32_t>(effects_.size()));
+  endpoints_.reserve(program.endpoints.size());
   for (const Endpoint& endpoint : program.endpoints) {
     const SlotKind slot = program.slots[endpoint.slot].kind;
     const bool gathers = slot == SlotKind::kParameters && endpoint.kind == EndpointKind::kAllGather;
@@ -28,8 +34,8 @@ SyncTables::SyncTables(const Program& program) : program_(program) {
   }
 }
 
-void SyncTables::add_kernel(const Kernel& kernel, std::vector<Effect>& effects) {
-  const auto add = [&](SyncKind kind, std::uint16_t slot) { effects.push_back({kind, slot}); };
+void SyncTables::add_kernel(const Kernel& kernel) {
+  const auto add = [&](SyncKind kind, std::uint16_t slot) { effects_.push_back({kind, slot}); };
   const auto kind_of = [&](std::uint16_t slot) { return program_.slots[slot].kind; };
   const bool computes = kernel.kind <= KernelKind::kWeightGrad;
   for (const std::uint16_t slot : kernel.reads) {
@@ -64,7 +70,9 @@ std::vector<SyncEvent> SyncTables::events(std::size_t thread) const {
     const Item item = program_.items[i];
     if ((item_flags(item) & kArmYes) != 0) continue;
     if (item_op(item) == ItemOp::kLaunch) {
-      for (const Effect& effect : kernels_[item_ref(item)]) put(effect.kind, effect.slot, i);
+      const unsigned kernel = item_ref(item);
+      for (std::uint32_t e = first_effect_[kernel]; e < first_effect_[kernel + 1]; ++e)
+        put(effects_[e].kind, effects_[e].slot, i);
     } else if (item_op(item) == ItemOp::kOp && endpoints_[item_ref(item)] != 0) {
       const std::uint16_t slot = program_.endpoints[item_ref(item)].slot;
       put(endpoints_[item_ref(item)] == kReduces ? SyncKind::kReduce : SyncKind::kGather, slot, i);

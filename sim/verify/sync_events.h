@@ -40,11 +40,12 @@ class SyncTables {
     SyncKind kind;
     std::uint16_t slot;
   };
-  void add_kernel(const Kernel& kernel, std::vector<Effect>& effects);
+  void add_kernel(const Kernel& kernel);
 
   const Program& program_;
-  std::vector<std::vector<Effect>> kernels_;
-  std::vector<std::uint8_t> endpoints_;  // 0: nothing, 1: kReduce, 2: kGather
+  std::vector<Effect> effects_;
+  std::vector<std::uint32_t> first_effect_;  // by kernel, one more at the end
+  std::vector<std::uint8_t> endpoints_;      // 0: nothing, 1: kReduce, 2: kGather
   bool steps_ = false;
 };
 

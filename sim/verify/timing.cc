@@ -89,8 +89,10 @@ void Timing::wait_handles(std::uint32_t thread, Item item, Lanes& host) {
   Kept& kept = kept_[thread];
   const std::size_t queue = item_ref(item);
   if (queue >= kept.queues.size()) return;  // the host pass reports it
-  for (unsigned i = 0; i < item_aux(item) && kept.heads[queue] < kept.queues[queue].size(); ++i) {
-    waited(thread, item, kept.queues[queue][kept.heads[queue]++], host);
+  for (unsigned i = 0; i < item_aux(item); ++i) {
+    const Lanes* until = kept.queues[queue].pop(1);
+    if (until == nullptr) return;
+    waited(thread, item, *until, host);
   }
 }
 
@@ -107,11 +109,8 @@ void Timing::keep_handles(std::uint32_t thread, std::uint32_t first, std::uint32
     }
     return;
   }
-  if (kept.queues.size() <= queue) {
-    kept.queues.resize(queue + 1);
-    kept.heads.resize(queue + 1);
-  }
-  kept.queues[queue].push_back(finish);
+  if (kept.queues.size() <= queue) kept.queues.resize(queue + 1);
+  kept.queues[queue].push(&finish, 1);
 }
 
 Lanes Timing::end() const {

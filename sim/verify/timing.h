@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/runtime/time_model.h"
+#include "sim/verify/handle_queue.h"
 #include "sim/verify/world.h"
 
 namespace plumbline::verify {
@@ -86,8 +87,7 @@ class Timing {
     std::unique_ptr<Nanoseconds[], FreeDeleter> kernels;
   };
   struct Kept {
-    std::vector<std::vector<Lanes>> queues;
-    std::vector<std::size_t> heads;
+    std::vector<HandleQueue<Lanes>> queues;
     std::map<std::uint64_t, Lanes> slots;  // kSlotQueue: end of the operation that filled the slot
   };
 

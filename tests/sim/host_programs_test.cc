@@ -74,6 +74,27 @@ TEST(HostPrograms, N8AGroupInsideAGroupIsPartOfIt) {
   EXPECT_THAT(refused.error().text(), testing::HasSubstr("deep"));
 }
 
+TEST(HostPrograms, N30AllToAllGatherAndScatterAreMessages) {
+  // Each end as the messages that it is made of.
+  EXPECT_EQ(value_of_lines("0: all_to_all C 8 on S\n1: all_to_all C 8 on S\n2: all_to_all C 8 on S"), kOk);
+  EXPECT_EQ(value_of_lines("0: gather C root 1 8 on S\n1: group on S: recv C from 0 8; recv C from 2 8; "
+                           "send C to 1 8; recv C from 1 8\n2: send C to 1 8 on S"),
+            kOk);
+  EXPECT_EQ(value_of_lines("0: scatter C root 0 8 on S\n1: recv C from 0 8 on S\n2: scatter C root 0 8 on S"),
+            kOk);
+  // They take their turn among the pair's messages, and are no barrier for those whose messages are through.
+  EXPECT_EQ(value_of_lines("0: all_to_all C 8 on S\n0: send C to 1 16 on S\n1: recv C from 0 16 on S\n"
+                           "1: all_to_all C 8 on S"),
+            "BYTES");
+  EXPECT_EQ(value_of_lines("0: gather C root 1 8 on S\n0: send D to 2 8 on T\n1: gather C root 1 8 on S\n"
+                           "2: recv D from 0 8 on T\n2: sync_stream T\n2: gather C root 1 8 on S"),
+            kOk);
+  const Scenario scenario = scenario_of_lines("0: gather C root 1 8 on S\n1: group on S: all_to_all C 4KiB");
+  EXPECT_EQ(parse_scenario_toml(print_scenario_toml(scenario), "again").value(), scenario);
+  EXPECT_EQ(parse_scenario_lines(print_scenario_json(scenario), "again").value().front(), scenario);
+  EXPECT_EQ(program_size(scenario_program(scenario).value()).sends, 1 + 2);
+}
+
 TEST(HostPrograms, N5AGroupJoinsItsStreams) {
   // The send of D is on T, behind a group whose other half is on T.
   EXPECT_EQ(value_of_lines("0: group on S: send C to 1 8 on S; recv C from 1 8 on T\n0: send D to 1 8 on T\n"

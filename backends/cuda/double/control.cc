@@ -53,6 +53,11 @@ EXPORTED int plumbline_double_step() { return machine().step() ? 1 : 0; }
 EXPORTED void plumbline_double_polls_step(int on) { machine().polls_step = on != 0; }
 EXPORTED long long plumbline_double_now() { return machine().now(); }
 EXPORTED void plumbline_double_next_takes(long long nanoseconds) { machine().next_takes = nanoseconds; }
+EXPORTED int plumbline_double_end_process(int device) {
+  if (device < 0 || device >= machine().devices()) return -1;
+  machine().end_process(device);
+  return 0;
+}
 EXPORTED int plumbline_double_incomplete() { return machine().incomplete(); }
 EXPORTED const char* plumbline_double_verdict(int with_deadlock) {
   static std::string text;

@@ -23,6 +23,10 @@ long long plumbline_double_now();  // nanoseconds
 // How long the next host function, copy or fill takes; without it, no time.
 void plumbline_double_next_takes(long long nanoseconds);
 
+// The process of the rank on the device ends (rules N82, N83): what it has under way is over, and nothing may be called
+// for it any more. What the others are told depends on sim.ranks_per_node. 0: done; -1: there is no such device.
+int plumbline_double_end_process(int device);
+
 // The number of enqueued things that are not complete.
 int plumbline_double_incomplete();
 // Findings so far (sizes that do not match, collectives that differ, refused calls, cross-wired connections) as a

@@ -114,6 +114,7 @@ class Machine final : public sim::LiveCalls {
 
   // Control
   bool step();
+  void end_process(int device) { world_.end_process(device); }
   bool polls_step = false;
   Nanoseconds next_takes = 0;
   long long api_calls = 0;
@@ -152,6 +153,7 @@ class Machine final : public sim::LiveCalls {
              bool abort_parent = false);
   void assemble(Meeting& meeting);
   void assemble_split(Meeting& meeting);
+  void check_overlap(const GroupedCall& call, std::uint32_t item);
   int group_of(int device, const std::vector<const GroupedCall*>& calls);
   int finish(ncclComm* comm, Token token);
   void wake_waiters();

@@ -11,9 +11,11 @@
 namespace plumbline::cuda {
 namespace {
 
+int code_named(std::string_view name) {
+  return static_cast<int>(std::find(kNcclNames.begin(), kNcclNames.end(), name) - kNcclNames.begin());
+}
 int code_of(const std::optional<sim::Refusal>& refusal) {
-  if (!refusal) return kNcclSuccess;
-  return refusal->code == "ncclInvalidUsage" ? kNcclInvalidUsage : kNcclInvalidArgument;
+  return refusal ? code_named(refusal->code) : kNcclSuccess;
 }
 
 }  // namespace
@@ -181,12 +183,17 @@ int Machine::shrink(ncclComm* parent, const std::vector<int>& excluded, ncclComm
 
 int Machine::end(ncclComm* comm, CommCallKind kind) {
   if (comm->ended) return kNcclInvalidArgument;
-  if (kind != CommCallKind::kFinalize) comm->ended = true;
-  if (comm->communicator < 0) return kNcclSuccess;  // nobody has met it yet
+  const bool ends = kind != CommCallKind::kFinalize;
+  if (comm->communicator < 0) {  // nobody has met it yet
+    comm->ended = ends;
+    return kNcclSuccess;
+  }
   const LinkedCommCall linked{comm->communicator, comm->position, -1, -1};
   const std::uint32_t item = comm_call(comm->device, kind, comm->communicator, linked, false, false);
   const auto& call = program_.comm_calls[item_ref(program_.items[item])];
+  // What is refused leaves it there: an error stays until the abort (N82).
   if (const auto refusal = world_.lifecycle().check(call, linked); refusal) return code_of(refusal);
+  comm->ended = ends;
   const Result<Issued> issued =
       world_.comm(static_cast<std::uint32_t>(comm->device), item, program_.items[item]);
   comm->pending = issued->done;
@@ -197,6 +204,10 @@ int Machine::async_error(ncclComm* comm) {
   if (polls_step) step();
   if (comm->error != 0) return comm->error;
   if (comm->meeting != nullptr) return kNcclInProgress;
+  if (comm->communicator >= 0 && !comm->ended) {
+    const std::string& error = world_.lifecycle().error(comm->communicator, comm->position);
+    if (!error.empty()) return code_named(error);
+  }
   if (comm->pending == 0 || world_.graph()[static_cast<sim::NodeId>(comm->pending)].done) return kNcclSuccess;
   polled_[static_cast<std::size_t>(comm->device)] = comm->pending;
   return kNcclInProgress;
@@ -250,6 +261,31 @@ int Machine::group(const std::vector<GroupedCall>& calls) {
   return code;
 }
 
+// A collective's buffers are one and the same, as its kind has it, or apart (N62). Those that a rank does not use, not
+// being the root, do not count (N64).
+void Machine::check_overlap(const GroupedCall& call, std::uint32_t item) {
+  const bool root = call.peer == call.comm->position;
+  const bool unused = (call.kind == EndpointKind::kReduce || call.kind == EndpointKind::kBroadcast) && !root;
+  if (is_p2p(call.kind) || call.from == nullptr || call.to == nullptr || unused) return;
+  const Bytes share = call.bytes / static_cast<Bytes>(members(call.comm).size());
+  const bool gathers = call.kind == EndpointKind::kAllGather;
+  const bool scatters = call.kind == EndpointKind::kReduceScatter;
+  const std::byte* from_end = call.from + (gathers ? share : call.bytes);
+  const std::byte* to_end = call.to + (scatters ? share : call.bytes);
+  const Bytes place = share * call.comm->position;
+  const bool in_place = call.from + (scatters ? place : 0) == call.to + (gathers ? place : 0);
+  if (in_place || from_end <= call.to || to_end <= call.from ||
+      !world_.log().wants(FindingKind::kNotPortable))
+    return;
+  Finding finding;
+  finding.kind = FindingKind::kNotPortable;
+  finding.rule = "N62";
+  finding.operations = {world_.log().operation(static_cast<std::uint32_t>(call.comm->device), item)};
+  finding.why = fmt::format("{} on rank {}: its buffers overlap otherwise than in place, which is undefined",
+                            finding.operations.front().text, finding.operations.front().rank);
+  world_.log().add(std::move(finding));
+}
+
 int Machine::group_of(int device, const std::vector<const GroupedCall*>& calls) {
   const auto thread = static_cast<std::uint32_t>(device);
   // All streams of the group wait for each other: its kernel is behind and ahead of all of them (N5).
@@ -269,6 +305,7 @@ int Machine::group_of(int device, const std::vector<const GroupedCall*>& calls) 
     append(make_item(ItemOp::kOp, kNoMicrobatch, last ? 0u : static_cast<unsigned>(kMore), row_of(*call),
                      static_cast<unsigned>(stream)),
            std::move(record));
+    check_overlap(*call, static_cast<std::uint32_t>(program_.items.size()) - 1);
   }
   GroupCall group;
   group.thread = thread;

@@ -22,6 +22,7 @@ struct Doubles {
   decltype(&plumbline_double_polls_step) polls_step = nullptr;
   decltype(&plumbline_double_now) now = nullptr;
   decltype(&plumbline_double_next_takes) next_takes = nullptr;
+  decltype(&plumbline_double_end_process) end_process = nullptr;
   decltype(&plumbline_double_incomplete) incomplete = nullptr;
   decltype(&plumbline_double_verdict) verdict_text = nullptr;
   decltype(&plumbline_double_calls) calls = nullptr;
@@ -64,6 +65,7 @@ inline const Doubles& doubles(int devices, const std::string& config = "") {
     find(out.polls_step, "plumbline_double_polls_step");
     find(out.now, "plumbline_double_now");
     find(out.next_takes, "plumbline_double_next_takes");
+    find(out.end_process, "plumbline_double_end_process");
     find(out.incomplete, "plumbline_double_incomplete");
     find(out.verdict_text, "plumbline_double_verdict");
     find(out.calls, "plumbline_double_calls");

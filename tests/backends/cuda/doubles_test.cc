@@ -173,6 +173,67 @@ TEST_F(DoubleOfNccl, CollectivesInAndOutOfPlace) {
   EXPECT_TRUE(on->findings().empty());
 }
 
+TEST_F(DoubleOfNccl, BuffersThatOverlapOtherwiseThanInPlaceAreAFinding) {  // N62
+  begin(2);
+  const auto findings = [&](auto call) {
+    for (std::size_t r : {0u, 1u}) EXPECT_EQ(call(r), 0);
+    on->run();
+    std::vector<std::string> rules;
+    for (const Finding& finding : on->findings()) rules.push_back(finding.rule);
+    return rules;
+  };
+  const std::vector<std::string> twice = {"N62", "N62"};
+  EXPECT_EQ(findings([&](std::size_t r) {
+              return nccl->ncclAllReduce(buffers[r], buffers[r] + 1, 8, 7, 0, comms[r], streams[r]);
+            }),
+            twice);
+  EXPECT_TRUE(findings([&](std::size_t r) {
+                return nccl->ncclAllReduce(buffers[r], buffers[r] + 8, 8, 7, 0, comms[r], streams[r]);
+              }).empty());
+  EXPECT_TRUE(findings([&](std::size_t r) {
+                return nccl->ncclAllGather(buffers[r] + r * 4, buffers[r], 4, 7, comms[r], streams[r]);
+              }).empty());
+  EXPECT_EQ(findings([&](std::size_t r) {
+              return nccl->ncclAllGather(buffers[r] + 4 - r * 4, buffers[r], 4, 7, comms[r], streams[r]);
+            }),
+            twice);
+  EXPECT_TRUE(findings([&](std::size_t r) {
+                return nccl->ncclReduceScatter(buffers[r], buffers[r] + r * 4, 4, 7, 0, comms[r], streams[r]);
+              }).empty());
+}
+
+TEST_F(DoubleOfNccl, OnlyTheRootsBuffersCount) {  // N64
+  begin(2);
+  for (std::size_t r : {0u, 1u})  // rank 0 is no root: what it would receive into stays, and may be null
+    EXPECT_EQ(
+        nccl->ncclReduce(buffers[r], r == 1 ? buffers[r] + 16 : nullptr, 8, 7, 0, 1, comms[r], streams[r]),
+        0);
+  on->run();
+  EXPECT_EQ(buffers[1][16 + 3], 3.0f + 103.0f);
+  EXPECT_EQ(buffers[0][16 + 3], 19.0f);
+  for (std::size_t r : {0u, 1u})
+    EXPECT_EQ(
+        nccl->ncclBroadcast(r == 0 ? buffers[r] : nullptr, buffers[r] + 32, 8, 7, 0, comms[r], streams[r]),
+        0);
+  on->run();
+  EXPECT_EQ(buffers[1][32 + 3], 3.0f);
+  EXPECT_EQ(buffers[0][32 + 3], 3.0f);
+  EXPECT_TRUE(on->findings().empty());
+}
+
+TEST_F(DoubleOfNccl, NothingIsAMessageButNoCollective) {  // N28, N60
+  begin(2);
+  EXPECT_EQ(nccl->ncclAllReduce(buffers[0], buffers[0], 0, 7, 0, comms[0], streams[0]), 0);
+  on->run();
+  EXPECT_TRUE(idle(0));
+  EXPECT_EQ(send(0, 1, 0), 0);
+  on->run();
+  EXPECT_FALSE(idle(0));
+  EXPECT_EQ(receive(1, 0, 0), 0);
+  on->run();
+  EXPECT_TRUE(idle(0) && idle(1));
+}
+
 TEST_F(DoubleOfNccl, TwoRanksOnOneDeviceAreRefused) {  // N71
   begin(2);
   UniqueId id;
@@ -212,6 +273,40 @@ TEST_F(DoubleOfNccl, ASplitOrdersByKeyAndAShrinkLeavesRanksOut) {  // N73, N74
   EXPECT_EQ(nccl->ncclRecv(buffers[2], 4, 7, 0, left[2], streams[2]), 0);
   on->run();
   EXPECT_EQ(buffers[2][1], 101.0f);
+}
+
+TEST_F(DoubleOfNccl, AnEndedProcessIsToldOfOnTheNetworkAndTheErrorStaysUntilTheAbort) {  // N82, N83
+  begin(3, "[sim]\nranks_per_node = 1\n");
+  EXPECT_EQ(receive(0, 1), 0);
+  on->run();
+  EXPECT_EQ(state(comms[0]), kNcclSuccess);
+  EXPECT_EQ(on->end_process(7), -1);
+  EXPECT_EQ(on->end_process(1), 0);
+  EXPECT_EQ(state(comms[0]), kNcclRemoteError);
+  EXPECT_EQ(state(comms[2]), kNcclSuccess);  // which has nothing to do with it
+  EXPECT_EQ(send(0, 2), kNcclRemoteError);
+  EXPECT_EQ(nccl->ncclCommDestroy(comms[0]), kNcclRemoteError);
+  on->run();
+  EXPECT_FALSE(idle(0));  // the kernel goes on
+  EXPECT_EQ(nccl->ncclCommAbort(comms[0]), 0);
+  on->run();
+  EXPECT_TRUE(idle(0));
+  const std::vector<Finding> findings = on->findings();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].code, "ncclRemoteError");
+  EXPECT_EQ(findings[0].rule, "N83");
+}
+
+TEST_F(DoubleOfNccl, AnEndedProcessOfTheSameNodeIsAHang) {  // N83
+  begin(2);
+  EXPECT_EQ(receive(0, 1), 0);
+  on->end_process(1);
+  on->run();
+  EXPECT_EQ(state(comms[0]), kNcclSuccess);
+  EXPECT_FALSE(idle(0));
+  const std::vector<Finding> findings = on->findings();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].cause, "process-ended");
 }
 
 TEST_F(DoubleOfNccl, FollowsTheModelItIsGiven) {

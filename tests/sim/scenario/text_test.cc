@@ -80,6 +80,27 @@ TEST(ScenarioText, ReadableForm) {
       << verdict->modes.front().findings.front().why;
 }
 
+Scenario of_words(const std::string& host_op) {
+  const auto scenario = parse_scenario_toml(
+      "id = \"x\"\n[communicators]\nC = [0, 1]\n[[threads]]\nrank = 0\nhost_ops = ['" + host_op + "']\n",
+      "f");
+  EXPECT_TRUE(scenario) << scenario.error().text();
+  return scenario ? *scenario : Scenario{};
+}
+
+TEST(ScenarioText, GroupsInsideGroups) {
+  const Scenario flat = of_words("group on S: recv C from 1 8; send C to 1 8 as a on T; all_reduce C 8");
+  for (const char* nested :
+       {"group on S: {recv C from 1 8; {send C to 1 8 as a on T}}; all_reduce C 8",
+        "group on S: recv C from 1 8; { send C to 1 8 as a on T; all_reduce C 8 }",
+        "group on S: { { { { recv C from 1 8 } } } }; send C to 1 8 as a on T; all_reduce C 8"})
+    EXPECT_EQ(of_words(nested), flat) << nested;
+  // The same, whichever text it stands in; a name with a brace is quoted.
+  Scenario braces = of_words("send C to 1 8 as \"pair{0,1}\" on S");
+  EXPECT_EQ(braces.threads[0].host_ops[0].ops[0].label, "pair{0,1}");
+  EXPECT_EQ(parse_scenario_toml(print_scenario_toml(braces), "again").value(), braces);
+}
+
 struct Fault {
   const char* text;
   const char* message;  // the error's text contains this
@@ -151,6 +172,10 @@ TEST(ScenarioText, FaultsOfHostOperationsHaveTheirPlace) {
       {R"({"host":"group","stream":"S","ops":[{"op":"broadcast","comm":"C","bytes":1}]})", "lacks 'root'"},
       {R"({"host":"comm_init","comm":"X","ranks":[1]})", "ranks: communicator X does not hold rank 0"},
       {R"({"host":"comm_init","comm":"X","ranks":3})", "ranks: is a number; a list of ranks"},
+      {R"({"host":"exit","stream":"S"})", "stream: is not known here"},
+      {R"({"host":"fault"})", "lacks 'stream'"},
+      {R"({"host":"comm_sync","comm":"C","nonblocking":true})", "nonblocking: is not known here"},
+      {R"({"host":"group","stream":"S","ops":[{"op":"scatter","comm":"C","bytes":1}]})", "lacks 'root'"},
   };
   for (const Fault& fault : faults) {
     const std::string text = around(fault.text);
@@ -181,6 +206,18 @@ TEST(ScenarioText, FaultsOfTomlHaveTheirPlace) {
       {"'launch on \"S'", "a quoted name is not closed"},
       {"7", "f:7:1: threads[0].host_ops[0]: a host operation is a text"},
       {"\"comm_init X zero\"", "word 3 is 'zero'; a rank was expected"},
+      {"\"group on S: {}\"", "word 6 is '}'; a host operation or a call was expected"},
+      {"\"group on S: { send C to 1 8\"", "it ends where ';' was expected"},
+      {"\"group on S: send C to 1 8 }\"", "word 10 is '}'; ';' was expected"},
+      {"\"group on S: { send C to 1 8 } on T\"", "'on'; ';' was expected"},
+      {"\"group on S: {{{{{ send C to 1 8 }}}}}\"",
+       "threads[0].host_ops[0].ops[0].ops[0].ops[0].ops[0].ops[0].ops: a list of calls was expected, at most "
+       "4"},
+      {"\"group on S: {{{{{{{{{{{{{{{{{\"", "a call, 16 groups deep was expected"},
+      {"\"fault\"", "it ends where 'on' was expected"},
+      {"\"exit now\"", "word 2 is 'now'; the end was expected"},
+      {"\"comm_sync D\"", "no communicator is named 'D'"},
+      {"\"gather C 8 on S\"", "word 3 is '8'; 'root' was expected"},
   };
   for (const Fault& fault : faults) {
     const std::string text = head + fault.text + "]\n";
