@@ -215,7 +215,8 @@ std::vector<NcclRule> rules_of_order() {
        "A collective's buffers are the same memory - of a gather, each contribution at its member's place in "
        "the "
        "result; of a scatter, each result at its place in the contribution - or do not overlap.",
-       "A Program's collective works on one slot, in place; its parts lie in member order, so a partial overlap cannot "
+       "A Program's collective works on one slot, in place; its parts lie in member order, so a partial "
+       "overlap cannot "
        "be written down. The double of NCCL reports one.",
        "",
        {},

@@ -38,9 +38,8 @@ ColdConnect::ColdConnect(const CheckWorld& world, const std::vector<const RangeF
 
 // Directions that are new, one group after the other.
 void ColdConnect::add_steps(std::uint32_t thread, const RangeFacts& facts, Arm arm) {
-  std::vector<Step> fresh;
   for (const FirstUse& use : facts.first_uses[arm == Arm::kNo ? 1 : 0]) {
-    if (!fresh.empty() && fresh.front().group != use.group) add_group(thread, fresh);
+    if (!fresh_.empty() && fresh_.front().group != use.group) add_group(thread);
     const Port& port = world_->port(thread, item_ref(world_->program->items[use.item]));
     const bool sends = port.kind == EndpointKind::kSend;
     const std::uint8_t side = sends ? 1 : 2;
@@ -52,45 +51,46 @@ void ColdConnect::add_steps(std::uint32_t thread, const RangeFacts& facts, Arm a
     step.need = use.need;
     (sends ? step.send : step.receive) = port.link;
     overtakes_ = overtakes_ || use.overtakes;
-    fresh.push_back(step);
+    fresh_.push_back(step);
   }
-  if (!fresh.empty()) add_group(thread, fresh);
+  if (!fresh_.empty()) add_group(thread);
 }
 
 // Both passes of each communicator, by distance; a send and a receive of one distance are one step.
-void ColdConnect::add_group(std::uint32_t thread, std::vector<Step>& fresh) {
+void ColdConnect::add_group(std::uint32_t thread) {
   const Program& program = *world_->program;
   const auto key = [&](const Step& step) {
     const std::uint32_t communicator = world_->port(thread, item_ref(program.items[step.item])).communicator;
     return std::pair(communicator, world_->links[step.send != kNone32 ? step.send : step.receive].distance);
   };
-  if (fresh.size() > 1)
-    std::stable_sort(fresh.begin(), fresh.end(),
-                     [&](const Step& a, const Step& b) { return key(a) < key(b); });
-  std::vector<Step> merged;
-  merged.reserve(fresh.size());
-  for (const Step& step : fresh) {
-    if (merged.empty() || key(merged.back()) != key(step)) {
-      merged.push_back(step);
+  const auto before = [&](const Step& a, const Step& b) { return key(a) < key(b); };
+  // Mostly two in order, for which a stable sort would ask for memory.
+  if (!std::is_sorted(fresh_.begin(), fresh_.end(), before))
+    std::stable_sort(fresh_.begin(), fresh_.end(), before);
+  merged_.clear();
+  for (const Step& step : fresh_) {
+    if (merged_.empty() || key(merged_.back()) != key(step)) {
+      merged_.push_back(step);
     } else if (step.send != kNone32) {
-      merged.back().send = step.send;
+      merged_.back().send = step.send;
     } else {
-      merged.back().receive = step.receive;
+      merged_.back().receive = step.receive;
     }
   }
-  for (std::size_t first = 0; first < merged.size();) {
+  for (std::size_t first = 0; first < merged_.size();) {
     std::size_t last = first;
-    while (last < merged.size() && key(merged[last]).first == key(merged[first]).first) ++last;
+    while (last < merged_.size() && key(merged_[last]).first == key(merged_[first]).first) ++last;
     for (std::uint8_t pass = 0; pass < 2; ++pass) {
       for (std::size_t i = first; i < last; ++i) {
-        steps_.push_back(merged[i]);
+        steps_.push_back(merged_[i]);
         steps_.back().pass = pass;
       }
     }
     first = last;
   }
-  groups_.push_back({fresh.front().group, static_cast<std::uint32_t>(steps_.size()) - 1, 0});
-  fresh.clear();
+  groups_.push_back({fresh_.front().group, static_cast<std::uint32_t>(steps_.size()) - 1, 0});
+  fresh_.clear();
+  merged_.clear();
 }
 
 void ColdConnect::post(std::uint32_t thread, const Step& step) {

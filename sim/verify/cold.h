@@ -89,7 +89,7 @@ class ColdConnect {
   };
 
   void add_steps(std::uint32_t thread, const RangeFacts& facts, Arm arm);
-  void add_group(std::uint32_t thread, std::vector<Step>& fresh);
+  void add_group(std::uint32_t thread);
   bool run_step(std::uint32_t thread, const Step& step);
   void post(std::uint32_t thread, const Step& step);
   // When the messages of a step were all there; below 0: some are missing.
@@ -108,6 +108,7 @@ class ColdConnect {
 
   const CheckWorld* world_;
   std::vector<Step> steps_;
+  std::vector<Step> fresh_, merged_;  // scratch
   std::vector<State> states_;
   std::vector<Group> groups_;
   std::vector<Nanoseconds>

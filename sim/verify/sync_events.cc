@@ -59,6 +59,7 @@ void SyncTables::add_kernel(const Kernel& kernel) {
 
 std::vector<SyncEvent> SyncTables::events(std::size_t thread) const {
   std::vector<SyncEvent> out;
+  out.reserve(16);
   std::vector<std::uint8_t> last(program_.slots.size(), 0xFF);
   const auto put = [&](SyncKind kind, std::uint16_t slot, std::uint32_t item) {
     const bool repeats = kind == SyncKind::kAdd || kind == SyncKind::kRead;

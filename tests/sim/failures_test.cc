@@ -1,9 +1,13 @@
 // Processes that end and kernels that fault: what the others are told, and that it stays (N39, N76, N82 to N84).
 #include <algorithm>
+#include <cstdlib>
+#include <set>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "engine/base/rng.h"
 #include "engine/program/text.h"
 #include "sim/advice.h"
 #include "sim/examine.h"
@@ -221,6 +225,83 @@ TEST(Failures, TheMomentOfTheEndIsExplored) {
   EXPECT_TRUE(safe->completes && safe->findings.empty());
   EXPECT_GT(safe->schedules, 1);
   EXPECT_EQ(safe->evidence, Evidence::kProved);
+}
+
+// Host programs of every kind of call, most of them wrong: whatever happens has an end and, if it hangs, a reason.
+std::string random_lines(std::uint64_t seed) {
+  const CounterRng rng(seed, "failures");
+  std::uint64_t drawn = 0;
+  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(rng.below(drawn++, n)); };
+  const std::vector<const char*> calls = {"send {} to {} 8", "recv {} from {} 8", "all_reduce {} 8",
+                                          "broadcast {} root 0 8"};
+  const std::vector<const char*> host = {"launch on S",
+                                         "sync_stream S",
+                                         "sync_device",
+                                         "exit",
+                                         "fault on T",
+                                         "comm_sync {}",
+                                         "comm_sync {}",
+                                         "comm_abort {}",
+                                         "comm_abort {}",
+                                         "comm_revoke {}",
+                                         "comm_destroy {}",
+                                         "comm_ready {}",
+                                         "comm_finalize {}",
+                                         "comm_init X 0 1 2 nonblocking",
+                                         "comm_init X 0 1 2",
+                                         "comm_split C into Y 0 2",
+                                         "comm_shrink D into Z 0 1 abort",
+                                         "comm_shrink C into Z 0 1"};
+  std::string out;
+  for (int rank = 0; rank < 3; ++rank) {
+    for (std::size_t left = 2 + below(5); left > 0; --left) {
+      const char* comm = below(2) == 0 ? "C" : "D";
+      const auto call = [&] {
+        const std::size_t peer = (static_cast<std::size_t>(rank) + 1 + below(2)) % 3;
+        return fmt::format(fmt::runtime(calls[below(calls.size())]), comm, peer);
+      };
+      std::string line = fmt::format("{}: ", rank);
+      if (below(5) < 2) {
+        line += fmt::format(fmt::runtime(host[below(host.size())]), comm);
+      } else if (below(3) == 0) {
+        line += fmt::format("group on S: {}; {{ {} }}", call(), call());
+      } else {
+        line += call() + (below(2) == 0 ? " on S" : " on T");
+      }
+      out += line + '\n';
+    }
+  }
+  out.pop_back();
+  return out;
+}
+
+TEST(Failures, WhateverHappensHasAnEndAndAReason) {
+  std::int64_t programs = 800;
+  if (const char* more = std::getenv("PLUMBLINE_FAILURES"); more != nullptr) programs = std::atoll(more);
+  std::set<std::string> codes;
+  for (std::int64_t seed = 0; seed < programs; ++seed) {
+    const std::string lines = random_lines(static_cast<std::uint64_t>(seed));
+    SCOPED_TRACE(lines);
+    const auto program = scenario_program(scenario_of_lines(lines));
+    if (!program) continue;
+    const auto linked = link_program(*program);
+    if (!linked) continue;  // a split's caller that is in neither
+    for (const char* mode :
+         {"rendezvous", "rendezvous+nodes_of_1", "eager_2MiB+nodes_of_2+cold",
+          "rendezvous+strict+cold+cold_collectives", "rendezvous+sms_1_by_1+launch_blocking"}) {
+      const auto verdict = examine_mode(*linked, model_named(mode).value(), {}, false);
+      ASSERT_TRUE(verdict) << verdict.error().text();
+      bool hangs = false;
+      for (const Finding& finding : verdict->findings) {
+        EXPECT_FALSE(finding.why.empty());
+        hangs = hangs || finding.kind == FindingKind::kDeadlock;
+        if (finding.kind == FindingKind::kNcclError) codes.insert(finding.code);
+      }
+      EXPECT_EQ(hangs, !verdict->completes);
+    }
+  }
+  EXPECT_EQ(codes, (std::set<std::string>{"ncclInvalidArgument", "ncclInvalidUsage", "ncclRemoteError",
+                                          "ncclSystemError", "ncclUnhandledCudaError"}));
 }
 
 TEST(Failures, ProgramTextHoldsThem) {
