@@ -13,7 +13,8 @@ namespace {
 
 class GlooChannel final : public ControlChannel {
  public:
-  GlooChannel(Transport& transport, RankStatus* status) : transport_(transport), status_(status) {}
+  GlooChannel(Transport& transport, RankStatus* status, std::uint32_t lane)
+      : transport_(transport), status_(status), lane_(lane) {}
 
   int rank() const override { return transport_.rank(); }
   int size() const override { return transport_.size(); }
@@ -47,7 +48,7 @@ class GlooChannel final : public ControlChannel {
   template <typename Into>
   Status all_to_all(std::byte* own, Bytes bytes, Into into) {
     std::vector<Message> messages;
-    const std::uint32_t tag = tag_of(kChannelLane, count_++);
+    const std::uint32_t tag = tag_of(lane_, count_++);
     for (Rank r = 0; r < size(); ++r) {
       if (r == rank()) continue;
       const auto [data, expected] = into(static_cast<std::size_t>(r));
@@ -59,6 +60,7 @@ class GlooChannel final : public ControlChannel {
 
   Transport& transport_;
   RankStatus* status_;
+  std::uint32_t lane_;
   std::uint32_t count_ = 0;
 };
 
@@ -98,7 +100,11 @@ class GlooCollective final : public Collective {
 }  // namespace
 
 std::unique_ptr<ControlChannel> control_channel(Transport& transport, RankStatus* status) {
-  return std::make_unique<GlooChannel>(transport, status);
+  return std::make_unique<GlooChannel>(transport, status, kChannelLane);
+}
+
+std::unique_ptr<ControlChannel> save_channel(Transport& transport) {
+  return std::make_unique<GlooChannel>(transport, nullptr, kSaveLane);
 }
 
 std::shared_ptr<Collective> collective(Transport& transport, std::vector<Rank> members, int number) {

@@ -16,6 +16,10 @@ namespace plumbline::gloo {
 // looks on during exchanges.
 std::unique_ptr<ControlChannel> control_channel(Transport& transport, RankStatus* status = nullptr);
 
+// Another one, for saves that go on beside training: it may be used while the first one is. The watchdog does not look
+// on, since a rank may have much to write; a rank that is gone shows at the next exchange of either.
+std::unique_ptr<ControlChannel> save_channel(Transport& transport);
+
 // The group of `members` (ascending ranks, the own one among them). Groups whose members meet in different
 // orders need different `number`s, below 8.
 std::shared_ptr<Collective> collective(Transport& transport, std::vector<Rank> members, int number = 0);

@@ -42,7 +42,8 @@ constexpr std::uint32_t kLaneBits = 12, kCountBits = 18;
 constexpr std::uint32_t kMostLanes = (1u << kLaneBits) - 16;  // communicators of a Program
 constexpr std::uint32_t kChannelLane = kMostLanes;            // ControlChannel
 constexpr std::uint32_t kClockLane = kMostLanes + 1;          // clock alignment
-constexpr std::uint32_t kGroupLane = kMostLanes + 2;          // Collective, the first of several
+constexpr std::uint32_t kGroupLane = kMostLanes + 2;          // Collective, the first of 8
+constexpr std::uint32_t kSaveLane = kMostLanes + 10;          // ControlChannel of saves beside training
 constexpr std::uint32_t tag_of(std::uint32_t lane, std::uint32_t count) {
   return (lane << kCountBits) | (count & ((1u << kCountBits) - 1));
 }

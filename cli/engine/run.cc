@@ -19,6 +19,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/shell_line.h"
 #include "engine/base/version.h"
+#include "engine/config/names.h"
 #include "engine/train/trainer.h"
 
 namespace plumbline::cli {
@@ -54,7 +55,10 @@ void print_losses(const Trainer& trainer, const TrainOutcome& outcome) {
 void print_resume(const Resume& resume) {
   for (const std::string& notice : resume.notices) warn(notice);
   if (!resume.found) return;
-  print_line(fmt::format("loaded  {}, going on from iteration {}", resume.path, resume.counters.iteration));
+  const bool persistent = resume.non_persistent == NonPersistent::kNone;
+  print_line(fmt::format("loaded  {}{}, going on from iteration {}", resume.path,
+                         persistent ? "" : fmt::format(" (non-persistent, {})", name(resume.non_persistent)),
+                         resume.counters.iteration));
 }
 
 // What a run that goes on elsewhere must equal: the model and the optimizer after the last step, to the bit.
@@ -87,6 +91,7 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
   if (rank != nullptr) {
     training.driver = rank->driver;
     training.channel = rank->channel;
+    training.save_channel = rank->save_channel;
   }
   training.on_step = [&](const RunRecord& record) -> Status {
     table.add(record.steps.back());

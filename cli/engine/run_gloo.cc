@@ -117,9 +117,11 @@ int be_rank(const ValidConfig& valid, const std::string& line, const RunOptions&
 
   gloo::RankStatus status;
   const std::unique_ptr<ControlChannel> channel = gloo::control_channel(**transport, &status);
+  const std::unique_ptr<ControlChannel> save_channel = gloo::save_channel(**transport);
   RunOptions own = options;
   own.out = record_of(options, rank);
-  const RankSession session{gloo::driver(**transport, status, *epoch), channel.get(), rank == 0};
+  const RankSession session{gloo::driver(**transport, status, *epoch), channel.get(), save_channel.get(),
+                            rank == 0};
   int code = 0;
   {
     const gloo::Watchdog watchdog(**store, status, {options.timeout, folder_of(options), rank});

@@ -26,7 +26,8 @@ struct RunOptions {
 struct RankSession {
   DriverFactory driver;
   ControlChannel* channel = nullptr;
-  bool speaks = true;  // the table and the results
+  ControlChannel* save_channel = nullptr;  // of asynchronous saves
+  bool speaks = true;                      // the table and the results
 };
 
 // Trains and writes the record to `options.out`. `rank` null: all ranks are simulated in this process.

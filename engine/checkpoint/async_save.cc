@@ -27,7 +27,7 @@ AsyncSaver::~AsyncSaver() {
 }
 
 Status AsyncSaver::start(std::int64_t iteration, const ShardedStateDict& state, const AliasTable& aliases,
-                         SaveOptions options) {
+                         SaveOptions options, const std::string& directory) {
   if (const Result<std::optional<Saved>> before = wait(); !before) return tl::unexpected(before.error());
   done_ = 0;
   total_ = 0;
@@ -38,8 +38,9 @@ Status AsyncSaver::start(std::int64_t iteration, const ShardedStateDict& state, 
     if (given) given(done, total, what);
   };
   running_ = true;
-  thread_ = std::thread([this, iteration, copy = snapshot(state), aliases, options = std::move(options)] {
-    outcome_ = save_sharded(files_, *channel_, directory_, iteration, copy, aliases, options);
+  thread_ = std::thread([this, iteration, copy = snapshot(state), aliases, options = std::move(options),
+                         into = directory.empty() ? directory_ : directory] {
+    outcome_ = save_sharded(files_, *channel_, into, iteration, copy, aliases, options);
     running_ = false;
   });
   return {};

@@ -20,9 +20,9 @@ class AsyncSaver {
   AsyncSaver(const AsyncSaver&) = delete;
   AsyncSaver& operator=(const AsyncSaver&) = delete;
 
-  // Every rank calls it for the same iterations.
+  // Every rank calls it for the same iterations, with the same directory; empty: that of the constructor.
   Status start(std::int64_t iteration, const ShardedStateDict& state, const AliasTable& aliases = {},
-               SaveOptions options = {});
+               SaveOptions options = {}, const std::string& directory = {});
   bool running() const { return running_.load(); }
   // Of this rank's shard; 0 of 0 before it is known.
   std::uint64_t bytes_done() const { return done_.load(); }

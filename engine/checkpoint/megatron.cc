@@ -61,7 +61,8 @@ Result<std::string> save_megatron(FileLayer& files, ControlChannel& channel, con
 Result<MegatronLoaded> load_megatron(FileLayer& files, ControlChannel& channel, const std::string& directory,
                                      const MegatronPlace& place, const StateDict& args,
                                      const MegatronLoadOptions& options) {
-  const Result<std::optional<FoundCheckpoint>> found = find_checkpoint(files, channel, directory);
+  const Result<std::optional<FoundCheckpoint>> found =
+      find_checkpoint(files, channel, directory, options.iteration);
   if (!found) return tl::unexpected(found.error());
   MegatronLoaded loaded;
   if (!*found) {

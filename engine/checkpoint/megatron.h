@@ -60,6 +60,7 @@ struct MegatronLoadOptions {
   bool finetune = false;  // iteration 0; no optimizer, scheduler, random states; arguments are not compared
   bool no_load_optim = false;
   bool no_load_rng = false;
+  std::optional<std::int64_t> iteration;  // instead of the tracker's
   // Differences of arguments are errors when both sides have the argument. Vocabulary ones are compared on
   // demand.
   bool compare_vocabulary = false;

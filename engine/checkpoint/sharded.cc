@@ -119,6 +119,23 @@ Result<PreparedState> prepare_state(std::int64_t iteration, const ShardedStateDi
   return prepared;
 }
 
+ShardedStateDict localized(const ShardedStateDict& state, bool is_loading) {
+  ShardedStateDict own;
+  std::set<std::string> seen;
+  for (const ShardedTensor& tensor : state.tensors) {
+    if (!tensor.data.defined() || tensor.data.numel() == 0) continue;  // a part of padding alone
+    const Result<Place> place = place_of(tensor);
+    if (!place) {
+      own.tensors.push_back(tensor);  // refused by name where it is prepared
+      continue;
+    }
+    ShardedTensor part = whole(tensor.key + place_suffix(*place, tensor.global_shape), tensor.data, 0);
+    if (seen.insert(part.key).second || is_loading) own.tensors.push_back(std::move(part));
+  }
+  for (const ShardedObject& object : state.objects) own.objects.push_back({object.key, object.value, 0});
+  return own;
+}
+
 Status choose_owners(ControlChannel& channel, ShardedStateDict& state) {
   std::string own;  // keys hold no line ends: they are names of parameters and of what is kept of them
   for (const ShardedObject& object : state.objects) own += object.key + "\n";

@@ -31,6 +31,11 @@ Result<PreparedState> prepare_state(std::int64_t iteration, const ShardedStateDi
 // states whose holders depend on what a rank happens to have (one without parameters has no steps). An exchange.
 Status choose_owners(ControlChannel& channel, ShardedStateDict& state);
 
+// What a rank holds as if no one else were: every part of a tensor is a whole tensor, whose name says which part it is,
+// and every object is this rank's own. The tensors are the same memory. Saved and loaded over lone_channel() by a rank
+// that holds the same parts. Of parts that it holds twice (a tied weight) one is saved and both are loaded.
+ShardedStateDict localized(const ShardedStateDict& state, bool is_loading);
+
 // A rank whose state cannot be stored makes the save fail on every rank.
 Result<Saved> save_sharded(FileLayer& files, ControlChannel& channel, const std::string& directory,
                            std::int64_t iteration, const ShardedStateDict& state,

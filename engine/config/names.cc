@@ -45,6 +45,18 @@ struct Names<OptimizerRule> {
   static constexpr std::array<std::string_view, 2> kWords{"adam", "sgd"};
 };
 template <>
+struct Names<NonPersistent> {
+  static constexpr std::array<std::string_view, 4> kWords{"none", "global", "local", "in_memory"};
+};
+template <>
+struct Names<CheckpointFormat> {
+  static constexpr std::array<std::string_view, 2> kWords{"plumbline", "torch"};
+};
+template <>
+struct Names<LocalAlgorithm> {
+  static constexpr std::array<std::string_view, 2> kWords{"atomic", "fully_parallel"};
+};
+template <>
 struct Names<ScalerRule> {
   static constexpr std::array<std::string_view, 3> kWords{"megatron", "deepspeed", "torch"};
 };
@@ -106,6 +118,9 @@ std::string_view name(DecayStyle value) { return word(value); }
 std::string_view name(WsdStyle value) { return word(value); }
 std::string_view name(WdStyle value) { return word(value); }
 std::string_view name(OptimizerRule value) { return word(value); }
+std::string_view name(NonPersistent value) { return word(value); }
+std::string_view name(LocalAlgorithm value) { return word(value); }
+std::string_view name(CheckpointFormat value) { return word(value); }
 std::string_view name(ScalerRule value) { return word(value); }
 std::string_view name(SendCompletion value) { return word(value); }
 std::string_view name(CrossComm value) { return word(value); }
@@ -141,6 +156,9 @@ template std::vector<std::string> names_of<DecayStyle>();
 template std::vector<std::string> names_of<WsdStyle>();
 template std::vector<std::string> names_of<WdStyle>();
 template std::vector<std::string> names_of<OptimizerRule>();
+template std::vector<std::string> names_of<NonPersistent>();
+template std::vector<std::string> names_of<LocalAlgorithm>();
+template std::vector<std::string> names_of<CheckpointFormat>();
 template std::vector<std::string> names_of<ScalerRule>();
 template std::vector<std::string> names_of<SendCompletion>();
 template std::vector<std::string> names_of<CrossComm>();
@@ -159,6 +177,9 @@ template std::optional<DecayStyle> enum_from_name<DecayStyle>(std::string_view);
 template std::optional<WsdStyle> enum_from_name<WsdStyle>(std::string_view);
 template std::optional<WdStyle> enum_from_name<WdStyle>(std::string_view);
 template std::optional<OptimizerRule> enum_from_name<OptimizerRule>(std::string_view);
+template std::optional<NonPersistent> enum_from_name<NonPersistent>(std::string_view);
+template std::optional<LocalAlgorithm> enum_from_name<LocalAlgorithm>(std::string_view);
+template std::optional<CheckpointFormat> enum_from_name<CheckpointFormat>(std::string_view);
 template std::optional<ScalerRule> enum_from_name<ScalerRule>(std::string_view);
 template std::optional<SendCompletion> enum_from_name<SendCompletion>(std::string_view);
 template std::optional<CrossComm> enum_from_name<CrossComm>(std::string_view);

@@ -37,7 +37,7 @@ struct Foreign {
   std::string_view flag;
   std::string_view advice;
 };
-constexpr std::array<Foreign, 29> kForeign{{
+constexpr std::array<Foreign, 27> kForeign{{
     {"--num-layers-per-virtual-pipeline-stage",
      "give the number of chunks instead: --num-virtual-stages-per-pipeline-rank = layers / (pp * this)"},
     {"--pipeline-model-parallel-layout", "stages are equal slices of the layers; remove the flag"},
@@ -58,15 +58,12 @@ constexpr std::array<Foreign, 29> kForeign{{
     {"--use-megatron-fsdp", "give --use-distributed-optimizer instead"},
     {"--use-torch-fsdp2", "give --use-distributed-optimizer instead"},
     {"--save-retain-interval", "give the number of checkpoints to keep instead: --ckpt-keep-last"},
-    {"--ckpt-format",
-     "--save writes plumbline's own format; 'plumbline checkpoint convert' makes others of it"},
     {"--use-dist-ckpt", "any layout loads what any layout saved; remove the flag"},
     {"--dist-ckpt-format", "--save writes plumbline's own format; remove the flag"},
     {"--dist-ckpt-strictness", "a key that is missing or not asked for is an error; remove the flag"},
     {"--ckpt-fully-parallel-save", "every rank writes what it answers for; remove the flag"},
     {"--no-ckpt-fully-parallel-save", "every rank writes what it answers for; remove the flag"},
     {"--ckpt-assume-constant-structure", "every save is checked; remove the flag"},
-    {"--non-persistent-save-interval", "give --save-interval and --ckpt-keep-last instead"},
     {"--exit-duration-in-mins", "give --exit-interval instead, in iterations"},
     {"--override-ckpt-iteration", "--finetune starts at iteration 0; there is nothing else to override"},
     {"--check-for-large-grads", "see --clip-grad and the norm in the record; remove the flag"},

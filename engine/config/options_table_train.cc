@@ -62,6 +62,10 @@ Rows checkpoint_rows() {
                        "iterations between checkpoints; 0: only where the run ends; needs save"),
       row<IntegerText>("checkpoint", "keep_last", PL_FIELD(checkpoint.keep_last), {"--ckpt-keep-last"},
                        "checkpoints to keep, older ones are removed after a save; 0: all"),
+      choice<CheckpointFormat>(
+          "checkpoint", "format", PL_FIELD(checkpoint.format), {"--ckpt-format"},
+          "what save writes: plumbline's own files, which any layout loads, or torch, Megatron's "
+          "mp_rank_* files; load recognizes both"),
       row<SwitchText>("checkpoint", "async_save", PL_FIELD(checkpoint.async_save), {"--async-save"},
                       "training goes on while a copy of the state is written"),
       row<SwitchText>("checkpoint", "save_optim", PL_FIELD(checkpoint.save_optim), {"--save-optim"},
@@ -78,6 +82,23 @@ Rows checkpoint_rows() {
                        "iteration to load; -1: the one that the tracker names"),
       row<SwitchText>("checkpoint", "exit_on_missing", PL_FIELD(checkpoint.exit_on_missing),
                       {"--exit-on-missing-checkpoint"}, "nothing to load is an error"),
+      choice<NonPersistent>(
+          "checkpoint", "non_persistent", PL_FIELD(checkpoint.non_persistent), {"--non-persistent-ckpt-type"},
+          "further checkpoints of which the newest alone is kept: global, in a directory of "
+          "their own, or local, on each rank's machine; load looks there too"),
+      row<IntegerText>("checkpoint", "non_persistent_interval", PL_FIELD(checkpoint.non_persistent_interval),
+                       {"--non-persistent-save-interval"},
+                       "iterations between them, where none of interval is due; 0: none; needs save"),
+      row<PlainText>("checkpoint", "non_persistent_global", PL_FIELD(checkpoint.non_persistent_global),
+                     {"--non-persistent-global-ckpt-dir"},
+                     "directory of global ones; empty: non_persistent below save, or below load"),
+      row<PlainText>("checkpoint", "non_persistent_local", PL_FIELD(checkpoint.non_persistent_local),
+                     {"--non-persistent-local-ckpt-dir"},
+                     "directory of local ones on each machine; every rank has one of its own in it"),
+      choice<LocalAlgorithm>("checkpoint", "non_persistent_algorithm",
+                             PL_FIELD(checkpoint.non_persistent_algorithm),
+                             {"--non-persistent-local-ckpt-algo"},
+                             "atomic: a rank writes all it holds, and loads without the others"),
   };
 }
 

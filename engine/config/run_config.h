@@ -49,6 +49,14 @@ enum class WsdStyle : std::uint8_t {
 };                                                                  // how WSD decays at the end
 enum class WdStyle : std::uint8_t { kConstant, kLinear, kCosine };  // how weight decay grows
 enum class OptimizerRule : std::uint8_t { kAdam, kSgd };
+// Where checkpoints go that only the next restart needs: to one directory of their own, or each rank's to a disk of its
+// machine. kInMemory is Megatron's word for what neither does.
+enum class NonPersistent : std::uint8_t { kNone, kGlobal, kLocal, kInMemory };
+enum class CheckpointFormat : std::uint8_t { kPlumbline, kTorch };  // own files, or Megatron's mp_rank_*
+enum class LocalAlgorithm : std::uint8_t {
+  kAtomic,
+  kFullyParallel
+};  // what a rank writes: all it holds, or a share
 enum class ScalerRule : std::uint8_t { kMegatron, kDeepSpeed, kTorch };
 enum class SendCompletion : std::uint8_t { kRendezvous, kEager, kAlwaysEager };
 // Sizes of NCCL's send buffers: one limit for all links, or those of a kind of machine (sim/nccl_model.h).
@@ -132,12 +140,19 @@ struct CheckpointConfig {
   std::string load;   // likewise
   int interval = 0;   // iterations between checkpoints; 0: only where the run ends
   int keep_last = 0;  // checkpoints to keep; 0: all
+  CheckpointFormat format = CheckpointFormat::kPlumbline;  // of what is saved
   bool async_save = false;
   bool save_optim = true, save_rng = true;
   bool load_optim = true, load_rng = true;
   bool finetune = false;         // weights alone, and everything else from the beginning
   int step = -1;                 // iteration to load; -1: what the tracker names
   bool exit_on_missing = false;  // nothing to load is an error
+  // Non-persistent ones: of the newest alone, written between those of `interval`.
+  NonPersistent non_persistent = NonPersistent::kNone;
+  int non_persistent_interval = 0;    // 0: none are saved
+  std::string non_persistent_global;  // directory; empty: "non_persistent" below save or load
+  std::string non_persistent_local;   // directory on each machine
+  LocalAlgorithm non_persistent_algorithm = LocalAlgorithm::kAtomic;
 };
 
 struct OptimizerConfig {

@@ -211,7 +211,58 @@ void check_model(RuleBook& book) {
     book.refuse("model.vocab", "is below 256, and gpt's tokens are bytes", "use 256");
 }
 
+namespace {
+
+// Megatron's rules and names, and what it accepts and we cannot do.
+void check_non_persistent(RuleBook& book) {
+  const CheckpointConfig& c = book.config.checkpoint;
+  const auto only_with = [&](const char* option, bool given, NonPersistent type) {
+    if (given && c.non_persistent != type)
+      book.refuse(
+          option,
+          fmt::format("is for checkpoint.non_persistent={}, it is {}", name(type), name(c.non_persistent)),
+          fmt::format("give --non-persistent-ckpt-type {}", name(type)));
+  };
+  only_with("checkpoint.non_persistent_global", !c.non_persistent_global.empty(), NonPersistent::kGlobal);
+  only_with("checkpoint.non_persistent_local", !c.non_persistent_local.empty(), NonPersistent::kLocal);
+  if (c.non_persistent_interval > 0 && c.non_persistent == NonPersistent::kNone)
+    book.refuse("checkpoint.non_persistent_interval", "needs checkpoint.non_persistent",
+                "give --non-persistent-ckpt-type global or local");
+  if (c.non_persistent == NonPersistent::kInMemory)
+    book.refuse("checkpoint.non_persistent",
+                "is in_memory, and memory ends with the process that would load it (Megatron refuses it too)",
+                "use local with a directory on a RAM disk, such as /dev/shm");
+  if (c.non_persistent == NonPersistent::kLocal && c.non_persistent_local.empty())
+    book.refuse("checkpoint.non_persistent", "is local and needs a directory",
+                "give --non-persistent-local-ckpt-dir");
+  if (c.non_persistent == NonPersistent::kLocal && book.config.optimizer.shard_parameters)
+    book.refuse("checkpoint.non_persistent",
+                "is local, and with optimizer.shard_parameters no rank holds what it loads", "use global");
+  if (c.non_persistent_algorithm == LocalAlgorithm::kFullyParallel)
+    book.refuse("checkpoint.non_persistent_algorithm",
+                "is fully_parallel, which needs the other machines' files to load any rank", "use atomic");
+}
+
+// What Megatron's files have no place for, and Megatron does not do with them.
+void check_format(RuleBook& book) {
+  const CheckpointConfig& c = book.config.checkpoint;
+  if (c.format != CheckpointFormat::kTorch) return;
+  const auto refuse = [&](const char* option, bool given, const char* why) {
+    if (given) book.refuse(option, why, "leave out one of the two");
+  };
+  refuse("checkpoint.async_save", c.async_save, "does not go with checkpoint.format=torch, as with Megatron");
+  refuse("checkpoint.keep_last", c.keep_last > 0,
+         "does not go with checkpoint.format=torch: only plumbline's own checkpoints are removed");
+  refuse("optimizer.distributed", book.config.optimizer.distributed,
+         "does not go with checkpoint.format=torch: its states lie on all ranks, and those files hold one "
+         "rank's");
+}
+
+}  // namespace
+
 void check_checkpoint(RuleBook& book) {
+  check_non_persistent(book);
+  check_format(book);
   const CheckpointConfig& c = book.config.checkpoint;
   const auto needs = [&](const char* option, bool given, const std::string& directory, const char* flag) {
     if (given && directory.empty())
@@ -220,6 +271,7 @@ void check_checkpoint(RuleBook& book) {
   needs("checkpoint.interval", c.interval > 0, c.save, "--save");
   needs("checkpoint.keep_last", c.keep_last > 0, c.save, "--save");
   needs("checkpoint.async_save", c.async_save, c.save, "--save");
+  needs("checkpoint.non_persistent_interval", c.non_persistent_interval > 0, c.save, "--save");
   needs("checkpoint.finetune", c.finetune, c.load, "--load");
   needs("checkpoint.step", c.step >= 0, c.load, "--load");
   needs("checkpoint.exit_on_missing", c.exit_on_missing, c.load, "--load");

@@ -37,6 +37,8 @@ class FileForReading {
   virtual std::uint64_t size() const = 0;
   // Exactly `size` bytes; fewer in the file is an error that names the offset.
   virtual Status read_at(std::uint64_t offset, void* data, std::size_t size) const = 0;
+  // Whether nobody has written to it since it was opened, as far as the file system can tell.
+  virtual bool unchanged() const = 0;
   virtual const std::string& path() const = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "engine/base/text.h"
+#include "engine/storage/manifest.h"
 
 namespace plumbline {
 namespace {
@@ -109,6 +110,37 @@ Status retire(FileLayer& files, const std::string& directory, const std::string&
   PL_TRY(files.rename(join_path(directory, name), trash));
   PL_TRY(files.sync_directory(directory));
   return remove_tree(files, trash);
+}
+
+Status retire_iterations(FileLayer& files, const std::string& directory,
+                         const std::vector<std::int64_t>& iterations) {
+  for (const std::int64_t iteration : iterations) {
+    const std::string name = iteration_name(iteration);
+    const Result<PathKind> manifest = files.kind(join_path(join_path(directory, name), kManifestName));
+    if (!manifest) return tl::unexpected(manifest.error());
+    if (*manifest == PathKind::kFile) PL_TRY(retire(files, directory, name));
+  }
+  return {};
+}
+
+Status forget_later(FileLayer& files, const std::string& directory, std::int64_t iteration) {
+  const Result<PathKind> kind = files.kind(directory);
+  if (!kind) return tl::unexpected(kind.error());
+  if (*kind == PathKind::kAbsent) return {};
+  const Result<std::unique_ptr<FileLock>> held = files.lock(lock_path(directory));
+  if (!held) return tl::unexpected(held.error());
+  PL_TRY(clean_up(files, directory));
+  Result<std::vector<std::int64_t>> later = list_iterations(files, directory);
+  if (!later) return tl::unexpected(later.error());
+  std::erase_if(*later, [&](std::int64_t i) { return i <= iteration; });
+  if (later->empty()) return {};
+  const Result<std::optional<Tracker>> tracker = read_tracker(files, directory);
+  if (!tracker) return tl::unexpected(tracker.error());
+  if (*tracker && (*tracker)->iteration > iteration) {
+    PL_TRY(files.remove_file(join_path(directory, kTrackerName)));
+    PL_TRY(files.sync_directory(directory));
+  }
+  return retire_iterations(files, directory, *later);
 }
 
 }  // namespace plumbline

@@ -43,6 +43,13 @@ Status clean_up(FileLayer& files, const std::string& directory);
 std::string staging_path(const std::string& directory, const std::string& name);
 std::string aside_path(const std::string& directory, const std::string& name);
 std::string lock_path(const std::string& directory);
+// Of these iterations the checkpoints of plumbline's own format; others' are not ours to remove. Only by who holds the
+// lock.
+Status retire_iterations(FileLayer& files, const std::string& directory,
+                         const std::vector<std::int64_t>& iterations);
+// What a run that was set back has left behind it: the iterations after `iteration` are removed, and a tracker that
+// names one of them before that. Takes the lock. Fine when there is no such directory.
+Status forget_later(FileLayer& files, const std::string& directory, std::int64_t iteration);
 // Out of sight first, so that a crash in the middle leaves no half checkpoint under a name.
 Status retire(FileLayer& files, const std::string& directory, const std::string& name);
 

@@ -89,7 +89,11 @@ class PosixWriting : public FileForWriting {
 
 class PosixReading : public FileForReading {
  public:
-  PosixReading(std::string path, int fd, std::uint64_t size) : path_(std::move(path)), fd_(fd), size_(size) {
+  PosixReading(std::string path, int fd, const struct stat& info)
+      : path_(std::move(path)),
+        fd_(fd),
+        size_(static_cast<std::uint64_t>(info.st_size)),
+        written_(info.st_mtim) {
     (void)::posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);  // a hint
   }
   std::uint64_t size() const override { return size_; }
@@ -111,12 +115,18 @@ class PosixReading : public FileForReading {
     }
     return {};
   }
+  bool unchanged() const override {
+    struct stat info {};
+    return ::fstat(fd_.get(), &info) == 0 && static_cast<std::uint64_t>(info.st_size) == size_ &&
+           info.st_mtim.tv_sec == written_.tv_sec && info.st_mtim.tv_nsec == written_.tv_nsec;
+  }
   const std::string& path() const override { return path_; }
 
  private:
   std::string path_;
   Descriptor fd_;
   std::uint64_t size_;
+  struct timespec written_;
 };
 
 // While it is held the file says by whom, for the message that others get. The name is no part of the lock: one that
@@ -160,7 +170,7 @@ class PosixFiles : public FileLayer {
     struct stat info {};
     if (::fstat(fd, &info) != 0) return system_error(path, "stat", errno);
     if (!S_ISREG(info.st_mode)) return fail(ErrorCode::kIo, fmt::format("{}: not a regular file", path));
-    return std::make_unique<PosixReading>(path, owned.release(), static_cast<std::uint64_t>(info.st_size));
+    return std::make_unique<PosixReading>(path, owned.release(), info);
   }
 
   Result<PathKind> kind(const std::string& path) override {

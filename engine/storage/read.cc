@@ -15,7 +15,7 @@ namespace plumbline {
 namespace {
 
 constexpr std::uint64_t kMaxManifest = 256u << 20;
-constexpr std::size_t kBlock = 1u << 20;  // hashed and copied while it is in the processor's cache
+constexpr std::size_t kBlock = 1u << 20;      // hashed and copied while it is in the processor's cache
 
 tl::unexpected<Error> refuse(const std::string& path, const std::string& why) {
   return fail(ErrorCode::kParse, fmt::format("{}: {}", path, why));
@@ -93,36 +93,34 @@ Status CheckpointReader::verify_header(const Shard& shard, std::uint64_t digest)
                             header.size(), hex64(found), hex64(digest)));
 }
 
-Status CheckpointReader::verify_piece(const Shard& shard, const SafetensorsEntry& entry,
-                                      std::uint64_t digest) {
-  const std::uint64_t begin = shard.header.data_begin + entry.begin,
-                      end = shard.header.data_begin + entry.end;
+struct CheckpointReader::ToVerify {
+  const Shard* shard;
+  const SafetensorsEntry* entry;  // null: the header
+  std::uint64_t digest;
+};
+
+Status CheckpointReader::verify_piece(const ToVerify& row) {
+  const FileForReading& file = *row.shard->file;
+  const std::uint64_t begin = row.shard->header.data_begin + row.entry->begin,
+                      end = row.shard->header.data_begin + row.entry->end;
   std::vector<char> block(std::min<std::uint64_t>(kBlock, end - begin));
   Hasher hasher;
-  for (std::uint64_t at = begin; at < end; at += block.size()) {
-    const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(block.size(), end - at));
-    PL_TRY(shard.file->read_at(at, block.data(), size));
+  for (std::uint64_t at = begin; at < end; at += kBlock) {
+    const auto size = static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, end - at));
+    PL_TRY(file.read_at(at, block.data(), size));
     hasher.bytes(block.data(), size);
   }
-  if (hasher.digest() == digest) return {};
-  return refuse(shard.file->path(),
+  if (hasher.digest() == row.digest) return {};
+  return refuse(file.path(),
                 fmt::format("damaged between byte {} and byte {}: tensor '{}' has digest {}, it should be {}",
-                            begin, end, entry.name, hex64(hasher.digest()), hex64(digest)));
+                            begin, end, row.entry->name, hex64(hasher.digest()), hex64(row.digest)));
 }
 
-Status CheckpointReader::verify(const StorageProgress& progress, int rank, int ranks) const {
-  struct Row {
-    const Shard* shard;
-    const SafetensorsEntry* entry;  // null: the header
-    std::uint64_t digest;
-  };
-  std::vector<Row> rows;
-  std::uint64_t total = 0;
+std::vector<CheckpointReader::ToVerify> CheckpointReader::to_verify(int rank, int ranks) const {
+  std::vector<ToVerify> rows;
   const auto mine = [&](int file) { return file % ranks == rank; };
   for (std::size_t i = 0; i < shards_.size(); ++i) {
-    if (!mine(static_cast<int>(i))) continue;
-    rows.push_back({&shards_[i], nullptr, manifest_.files[i].digest});
-    total += shards_[i].file->size();
+    if (mine(static_cast<int>(i))) rows.push_back({&shards_[i], nullptr, manifest_.files[i].digest});
   }
   for (const ManifestTensor& tensor : manifest_.tensors) {
     for (const ManifestPiece& piece : tensor.pieces) {
@@ -130,22 +128,38 @@ Status CheckpointReader::verify(const StorageProgress& progress, int rank, int r
       if (mine(piece.file)) rows.push_back({&shard, shard.header.find(piece.tensor), piece.digest});
     }
   }
+  return rows;
+}
+
+Status CheckpointReader::verify_all(const std::vector<ToVerify>& rows, const StorageProgress& progress) {
+  const auto bytes = [](const ToVerify& row) {
+    return row.entry == nullptr ? row.shard->header.data_begin : row.entry->end - row.entry->begin;
+  };
+  std::uint64_t total = 0, done = 0;
+  for (const ToVerify& row : rows) total += bytes(row);
   std::mutex mutex;
-  std::uint64_t done = 0;
   return for_each_at_once(rows.size(), total, [&](std::size_t i) -> Status {
-    const Row& row = rows[i];
-    PL_TRY(row.entry == nullptr ? verify_header(*row.shard, row.digest)
-                                : verify_piece(*row.shard, *row.entry, row.digest));
+    const ToVerify& row = rows[i];
+    PL_TRY(row.entry == nullptr ? verify_header(*row.shard, row.digest) : verify_piece(row));
     if (!progress) return {};
     const std::scoped_lock lock(mutex);
-    done += row.entry == nullptr ? row.shard->header.data_begin : row.entry->end - row.entry->begin;
+    done += bytes(row);
     progress(done, total, row.shard->file->path());
     return {};
   });
 }
 
-// Block by block, so that no more than a block is in memory beside the target. The digest is of the whole piece, also
-// when only some of it is wanted.
+Status CheckpointReader::verify(const StorageProgress& progress, int rank, int ranks) const {
+  PL_TRY(verify_all(to_verify(rank, ranks), progress));
+  for (std::size_t i = 0; i < shards_.size(); ++i) {
+    if (static_cast<int>(i) % ranks == rank) shards_[i].verified = true;
+  }
+  return {};
+}
+
+// Block by block, so that no more than a block is in memory beside the target: a second copy of a shard, in memory that
+// is touched for the first time, takes longer than reading it again from the page cache. Where a digest is needed it is
+// of the whole piece, also when only some of it is wanted.
 Status CheckpointReader::read_piece(const ManifestTensor& tensor, const ManifestPiece& piece,
                                     const std::vector<Stretch>& wanted, std::byte* target) const {
   const Shard& shard = shards_[static_cast<std::size_t>(piece.file)];
@@ -160,7 +174,7 @@ Status CheckpointReader::read_piece(const ManifestTensor& tensor, const Manifest
     const auto now = static_cast<std::size_t>(std::min<std::uint64_t>(kBlock, size - at));
     std::byte* data = direct ? target + wanted.front().to + at : block.data();
     PL_TRY(shard.file->read_at(begin + at, data, now));
-    hasher.bytes(data, now);
+    if (!shard.verified) hasher.bytes(data, now);
     while (!direct && next < wanted.size()) {
       const Stretch& stretch = wanted[next];
       const std::uint64_t first = std::max(at, stretch.from),
@@ -171,7 +185,8 @@ Status CheckpointReader::read_piece(const ManifestTensor& tensor, const Manifest
       ++next;
     }
   }
-  if (hasher.digest() == piece.digest) return {};
+  const bool same = shard.verified ? shard.file->unchanged() : hasher.digest() == piece.digest;
+  if (same) return {};
   return refuse(shard.file->path(),
                 fmt::format("tensor '{}' ({}) changed since it was verified", piece.tensor, tensor.key));
 }

@@ -28,8 +28,9 @@ class CheckpointReader {
   // Every byte of every file against the digests. Of several ranks each takes its share (rank of ranks).
   Status verify(const StorageProgress& progress = {}, int rank = 0, int ranks = 1) const;
 
-  // The elements of `place`, in its order, into `data`, digests checked once more. No more than a block of 1 MiB is in
-  // memory beside it.
+  // The elements of `place`, in its order, into `data`, with no more than a block of 1 MiB in memory beside it. Of
+  // files that this reader has verified it is enough that nobody has written to them since; what others verified, or
+  // nobody, is checked against its digests here.
   Status read_place(const ManifestTensor& tensor, const Place& place, void* data) const {
     return read_place(tensor, place, tensor.shape, data);
   }
@@ -40,6 +41,7 @@ class CheckpointReader {
   struct Shard {
     std::unique_ptr<FileForReading> file;
     SafetensorsHeader header;
+    mutable bool verified = false;  // by verify(): nothing of the checkpoint
   };
   struct Stretch {
     std::uint64_t from = 0, to = 0, bytes = 0;  // in the piece, in the target
@@ -48,8 +50,11 @@ class CheckpointReader {
                     const std::vector<Stretch>& wanted, std::byte* target) const;
   Status open_shards(FileLayer& files);
   Status check_pieces() const;
+  struct ToVerify;
+  std::vector<ToVerify> to_verify(int rank, int ranks) const;
+  static Status verify_all(const std::vector<ToVerify>& rows, const StorageProgress& progress);
   static Status verify_header(const Shard& shard, std::uint64_t digest);
-  static Status verify_piece(const Shard& shard, const SafetensorsEntry& entry, std::uint64_t digest);
+  static Status verify_piece(const ToVerify& row);
 
   std::string path_;
   Manifest manifest_;

@@ -102,14 +102,8 @@ class Saver {
     // Counted are checkpoints up to the new one: a run that was set back leaves later ones to its user.
     std::erase_if(*iterations, [&](std::int64_t i) { return request_.release || i > request_.iteration; });
     const std::size_t keep = static_cast<std::size_t>(options_.keep_last);
-    for (std::size_t i = 0; i + keep < iterations->size(); ++i) {
-      const std::string name = iteration_name((*iterations)[i]);
-      const Result<PathKind> manifest = files_.kind(join_path(join_path(directory_, name), kManifestName));
-      if (!manifest) return tl::unexpected(manifest.error());
-      if (*manifest == PathKind::kFile)
-        PL_TRY(retire(files_, directory_, name));  // others' are not ours to remove
-    }
-    return {};
+    iterations->resize(iterations->size() - std::min(keep, iterations->size()));
+    return retire_iterations(files_, directory_, *iterations);
   }
 
   FileLayer& files_;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/hash.h"
 #include "engine/base/rng.h"
 
 namespace plumbline {
@@ -184,7 +185,10 @@ class SimulatedWriting : public FileForWriting {
 class SimulatedReading : public FileForReading {
  public:
   SimulatedReading(SimulatedFiles& files, std::string path, int node)
-      : files_(files), path_(std::move(path)), node_(static_cast<std::size_t>(node)) {}
+      : files_(files),
+        path_(std::move(path)),
+        node_(static_cast<std::size_t>(node)),
+        content_(hash64(files.disk_.nodes_[node_].data)) {}
   std::uint64_t size() const override {
     const std::scoped_lock lock(files_.disk_.mutex_);
     return files_.disk_.nodes_[node_].data.size();
@@ -199,12 +203,17 @@ class SimulatedReading : public FileForReading {
     std::copy_n(content.data() + offset, size, static_cast<char*>(data));
     return {};
   }
+  bool unchanged() const override {
+    const std::scoped_lock lock(files_.disk_.mutex_);
+    return hash64(files_.disk_.nodes_[node_].data) == content_;
+  }
   const std::string& path() const override { return path_; }
 
  private:
   SimulatedFiles& files_;
   std::string path_;
   std::size_t node_;
+  std::uint64_t content_;  // its digest when it was opened
 };
 
 class SimulatedLock : public FileLock {

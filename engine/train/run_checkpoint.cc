@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -21,22 +20,6 @@ constexpr const char* kGroups = "optimizer.param_groups";
 constexpr const char* kScaler = "optimizer.grad_scaler";
 constexpr const char* kCommonStep = "optimizer.state.common_step";
 
-// In one process no member stays away, but one may have a large shard to write.
-constexpr double kLongSave = 7 * 24 * 3600.0;
-
-class Borrowed : public ControlChannel {
- public:
-  explicit Borrowed(ControlChannel& channel) : channel_(channel) {}
-  int rank() const override { return channel_.rank(); }
-  int size() const override { return channel_.size(); }
-  Result<std::vector<std::string>> exchange(const std::string& message) override {
-    return channel_.exchange(message);
-  }
-
- private:
-  ControlChannel& channel_;
-};
-
 std::string random_key(Rank rank) { return fmt::format("rng.{}", rank); }
 
 std::string layout_text(const RunConfig& config) {
@@ -51,41 +34,7 @@ StateDict counters_dict(const RunCounters& counters) {
           {"skipped", counters.skipped}};
 }
 
-// work(i) for every local rank, each on a thread of its own; the first rank's error, of which all have the same.
-Status on_all(std::size_t ranks, const std::function<Status(std::size_t)>& work) {
-  if (ranks == 1) return work(0);
-  std::vector<Status> results(ranks);
-  std::vector<std::thread> threads;
-  for (std::size_t i = 0; i < ranks; ++i) threads.emplace_back([&, i] { results[i] = work(i); });
-  for (std::thread& thread : threads) thread.join();
-  for (const Status& result : results) PL_TRY(result);
-  return {};
-}
-
 }  // namespace
-
-CheckpointGroups one_rank_a_process(ControlChannel& channel) {
-  return [&channel, given = false](int local_ranks) mutable -> Result<CheckpointGroup> {
-    PL_ASSERT(local_ranks == 1);
-    if (std::exchange(given, true))
-      return fail(ErrorCode::kUnsupported,
-                  "--async-save needs a second group of all ranks, which this backend does not have");
-    CheckpointGroup group;
-    group.ranks.push_back(std::make_unique<Borrowed>(channel));
-    group.process = std::make_unique<Borrowed>(channel);
-    return group;
-  };
-}
-
-CheckpointGroups in_this_process() {
-  return [](int local_ranks) -> Result<CheckpointGroup> {
-    CheckpointGroup group;
-    for (auto& member : thread_group(local_ranks, kLongSave))
-      group.ranks.push_back(collective_channel(std::move(member)));
-    group.process = collective_channel(alone());
-    return group;
-  };
-}
 
 RngTracker random_states_of(const RunConfig& config, Rank rank) {
   // megatron/core/tensor_parallel/random.py and training/initialize.py: 100 apart by pipeline stage, 2718 by tracker.
@@ -99,7 +48,8 @@ RngTracker random_states_of(const RunConfig& config, Rank rank) {
   return tracker;
 }
 
-RunCheckpoint::RunCheckpoint(Parts parts) : parts_(std::move(parts)) {}
+RunCheckpoint::RunCheckpoint(Parts parts)
+    : parts_(std::move(parts)), locals_(*parts_.files, *parts_.config) {}
 
 Result<std::unique_ptr<RunCheckpoint>> RunCheckpoint::create(Parts parts) {
   std::unique_ptr<RunCheckpoint> made(new RunCheckpoint(std::move(parts)));
@@ -119,33 +69,114 @@ Result<std::unique_ptr<RunCheckpoint>> RunCheckpoint::create(Parts parts) {
 bool RunCheckpoint::fresh() const { return parts_.config->checkpoint.finetune || found_->tracker.release; }
 bool RunCheckpoint::with_optim() const { return !fresh() && parts_.config->checkpoint.load_optim; }
 
-Result<Resume> RunCheckpoint::open() {
+std::string RunCheckpoint::directory_of(Kind kind, const std::string& beside) const {
+  if (kind == Kind::kPersistent) return beside;
+  const std::string& given = parts_.config->checkpoint.non_persistent_global;
+  return given.empty() ? join_path(beside, "non_persistent") : given;
+}
+
+Status RunCheckpoint::find(std::vector<std::string>& notices) {
   const CheckpointConfig& options = parts_.config->checkpoint;
   const std::optional<std::int64_t> step =
       options.step >= 0 ? std::optional<std::int64_t>(options.step) : std::nullopt;
   Result<std::optional<FoundCheckpoint>> found =
       find_checkpoint(*parts_.files, *group_.process, options.load, step);
   if (!found) return tl::unexpected(found.error());
+  found_ = std::move(*found);
+  return step ? Status{} : find_non_persistent(notices);  // a step names a persistent one
+}
+
+// The newer one is what a run goes on from; of equal ones the one that is sooner read.
+Status RunCheckpoint::find_non_persistent(std::vector<std::string>& notices) {
+  const CheckpointConfig& options = parts_.config->checkpoint;
+  std::optional<FoundCheckpoint> other;
+  std::vector<CheckpointReader> readers;
+  if (options.non_persistent == NonPersistent::kGlobal) {
+    Result<std::optional<FoundCheckpoint>> found =
+        find_checkpoint(*parts_.files, *group_.process, directory_of(Kind::kNonPersistent, options.load));
+    if (!found) return tl::unexpected(found.error());
+    other = std::move(*found);
+    if (other && other->tracker.release)
+      return fail(ErrorCode::kState, other->path + ": a non-persistent checkpoint cannot be a release");
+  } else if (options.non_persistent == NonPersistent::kLocal) {
+    std::vector<Rank> ranks;
+    for (const auto& channel : group_.ranks) ranks.push_back(channel->rank());
+    Result<LocalCheckpoints::Found> found = locals_.find(*group_.process, ranks, parts_.progress);
+    if (!found) return tl::unexpected(found.error());
+    notices.insert(notices.end(), found->notices.begin(), found->notices.end());
+    if (found->iteration >= 0) other = {Tracker{false, found->iteration}, found->readers.front().path()};
+    readers = std::move(found->readers);
+  }
+  if (!other) return {};
+  if (found_ && other->tracker.iteration < found_->tracker.iteration) {
+    notices.push_back(fmt::format("{}: older than {}, and not loaded", other->path, found_->path));
+    return {};
+  }
+  found_ = std::move(other);
+  found_kind_ = options.non_persistent;
+  readers_ = std::move(readers);
+  return {};
+}
+
+Status RunCheckpoint::open_found() {
+  if (!readers_.empty()) return {};  // local ones are verified while they are looked for
+  const bool other = found_kind_ != NonPersistent::kNone;
+  const std::string directory =
+      directory_of(other ? Kind::kNonPersistent : Kind::kPersistent, parts_.config->checkpoint.load);
+  Result<CheckpointReader> reader =
+      open_verified(*parts_.files, *group_.process, directory, *found_, parts_.progress);
+  if (!reader && other)
+    return fail(
+        reader.error().code,
+        reader.error().message + "; without --non-persistent-ckpt-type the persistent ones alone count");
+  if (!reader) return tl::unexpected(reader.error());
+  readers_.push_back(std::move(*reader));
+  return {};
+}
+
+Result<RunCounters> RunCheckpoint::open_own(std::vector<std::string>& notices) {
+  PL_TRY(open_found());
+  // From here on every process reads the same verified manifest, or that of its own rank, and comes to the same end.
+  PL_TRY(agree(*group_.process, check(reader().manifest())));
+  Result<RunCounters> counters = counters_of(notices);
+  PL_TRY(agree(*group_.process, counters ? Status{} : tl::unexpected(counters.error())));
+  return counters;
+}
+
+Result<RunCounters> RunCheckpoint::open_legacy_files(std::vector<std::string>& notices) {
+  legacy_.resize(group_.ranks.size());
+  std::vector<std::vector<std::string>> said(group_.ranks.size());
+  PL_TRY(on_all(group_.ranks.size(), [&](std::size_t i) -> Status {
+    Result<LegacyState> state =
+        open_legacy(*parts_.files, *group_.ranks[i], *parts_.config, parts_.data_digest, said[i]);
+    if (!state) return tl::unexpected(state.error());
+    legacy_[i] = std::move(*state);
+    return {};
+  }));
+  notices.insert(notices.end(), said.front().begin(), said.front().end());
+  return legacy_.front().counters;
+}
+
+Result<Resume> RunCheckpoint::open() {
+  const CheckpointConfig& options = parts_.config->checkpoint;
   Resume resume;
-  if (!*found) {
+  PL_TRY(find(resume.notices));
+  if (!found_) {
     const std::string nothing = fmt::format("{}: no {} in it", options.load, kTrackerName);
     if (options.exit_on_missing)
       return fail(ErrorCode::kState, nothing + "; --exit-on-missing-checkpoint makes that an error");
     resume.notices.push_back(nothing + ": nothing is loaded, and training starts at iteration 0");
     return resume;
   }
-  found_ = std::move(*found);
-  Result<CheckpointReader> reader =
-      open_verified(*parts_.files, *group_.process, options.load, *found_, parts_.progress);
-  if (!reader) return tl::unexpected(reader.error());
-  reader_.emplace(std::move(*reader));
-  // From here on every process reads the same verified manifest, and comes to the same end.
-  PL_TRY(check(reader_->manifest()));
-  Result<RunCounters> counters = counters_of(resume.notices);
+  const Result<bool> legacy = is_legacy_checkpoint(*parts_.files, found_->path);
+  PL_TRY(agree(*group_.process, legacy ? Status{} : tl::unexpected(legacy.error())));
+  Result<RunCounters> counters = *legacy ? open_legacy_files(resume.notices) : open_own(resume.notices);
   if (!counters) return tl::unexpected(counters.error());
   resume.found = true;
   resume.path = found_->path;
+  resume.non_persistent = found_kind_;
   resume.counters = *counters;
+  begin_ = counters->iteration;
   return resume;
 }
 
@@ -171,7 +202,7 @@ Result<RunCounters> RunCheckpoint::counters_of(std::vector<std::string>& notices
     notices.push_back(found_->path + ": weights alone are loaded; training starts at iteration 0");
     return RunCounters{};
   }
-  const Result<StateValue> value = read_object(*reader_, kRun);
+  const Result<StateValue> value = read_object(reader(), kRun);
   if (!value) return tl::unexpected(value.error());
   const auto* run = value->get<StateDict>();
   const auto at = [&](const std::string& why) {
@@ -189,9 +220,9 @@ Result<RunCounters> RunCheckpoint::counters_of(std::vector<std::string>& notices
     if (*read < 0) return at(fmt::format("{} is {}", key, *read));
     *number = *read;
   }
-  if (counters.iteration != reader_->manifest().iteration)
+  if (counters.iteration != reader().manifest().iteration)
     return at(
-        fmt::format("iteration is {}, the manifest's {}", counters.iteration, reader_->manifest().iteration));
+        fmt::format("iteration is {}, the manifest's {}", counters.iteration, reader().manifest().iteration));
   const Result<const StateDict*> args = run->dict("args");
   if (!args) return at(args.error().message);
   const Status same = compare_arguments(**args, *parts_.config, parts_.data_digest, with_optim(), notices);
@@ -199,10 +230,16 @@ Result<RunCounters> RunCheckpoint::counters_of(std::vector<std::string>& notices
   return counters;
 }
 
-Result<ShardedStateDict> RunCheckpoint::state_of(const RunCounters& counters, const RankState& rank) const {
+// Of a local checkpoint: all that the rank has, not what it answers for.
+Result<ShardedStateDict> RunCheckpoint::state_of(const RunCounters& counters, const RankState& rank,
+                                                 bool local) const {
   const RunConfig& config = *parts_.config;
   ShardedStateDict state;
-  state.tensors = rank.model->weights_to_save();
+  if (local && rank.model->sharded())
+    return fail(
+        ErrorCode::kUnsupported,
+        "parameters are sharded, so no rank has those that it loads; use --non-persistent-ckpt-type global");
+  state.tensors = local ? rank.model->weights_to_load() : rank.model->weights_to_save();
   if (config.checkpoint.save_optim) {
     Result<ShardedStateDict> optimizer =
         rank.model->optimizer().sharded_state_dict(false, rank.model->sharded_metadata());
@@ -224,35 +261,79 @@ Result<ShardedStateDict> RunCheckpoint::state_of(const RunCounters& counters, co
   return state;
 }
 
+SaveOptions RunCheckpoint::how_to_save(Kind kind) const {
+  SaveOptions how;
+  how.keep_last = kind == Kind::kPersistent ? parts_.config->checkpoint.keep_last : 1;
+  return how;
+}
+
+// Before the first save: non-persistent checkpoints of after where this run began are of a run that was set back, and
+// must not be taken for newer than what is saved now.
+Status RunCheckpoint::forget_later(const std::vector<RankState>& ranks) {
+  const CheckpointConfig& options = parts_.config->checkpoint;
+  if (forgotten_ || options.non_persistent == NonPersistent::kNone) return {};
+  forgotten_ = true;
+  const std::string directory = directory_of(Kind::kNonPersistent, options.save);
+  return on_all(ranks.size(), [&](std::size_t i) {
+    ControlChannel& channel = *group_.ranks[i];
+    Status done;
+    if (options.non_persistent == NonPersistent::kLocal) {
+      done = locals_.forget_later(ranks[i].rank, begin_);
+    } else if (channel.rank() == 0) {
+      done = plumbline::forget_later(*parts_.files, directory, begin_);
+    }
+    return agree(channel, done);
+  });
+}
+
+// A rank's part in a save, on a thread of its own. Asynchronous ones are only prepared.
+Result<Saved> RunCheckpoint::save_rank(std::size_t i, const RunCounters& counters, const RankState& rank,
+                                       Kind kind, ShardedStateDict& state) {
+  const CheckpointConfig& options = parts_.config->checkpoint;
+  ControlChannel& channel = *group_.ranks[i];
+  const bool local = kind == Kind::kNonPersistent && options.non_persistent == NonPersistent::kLocal;
+  SaveOptions how = how_to_save(kind);
+  if (i == 0) how.progress = parts_.progress;
+  if (kind == Kind::kPersistent && options.format == CheckpointFormat::kTorch) {
+    Result<std::string> path =
+        save_legacy(*parts_.files, channel, *parts_.config, parts_.data_digest, counters, rank);
+    if (!path) return tl::unexpected(path.error());
+    return Saved{*path, 0, {}};
+  }
+  Result<ShardedStateDict> own = state_of(counters, rank, local);
+  PL_TRY(agree(channel, own ? Status{} : tl::unexpected(own.error())));
+  state = std::move(*own);
+  if (local) return locals_.save(channel, counters.iteration, state, how.progress);
+  PL_TRY(choose_owners(channel, state));
+  if (!savers_.empty()) return Saved{};
+  return save_sharded(*parts_.files, channel, directory_of(kind, options.save), counters.iteration, state, {},
+                      how);
+}
+
 Result<std::optional<Saved>> RunCheckpoint::save(const RunCounters& counters,
-                                                 const std::vector<RankState>& ranks) {
+                                                 const std::vector<RankState>& ranks, Kind kind) {
   PL_ASSERT(ranks.size() == group_.ranks.size());
   const CheckpointConfig& options = parts_.config->checkpoint;
-  SaveOptions how;
-  how.keep_last = options.keep_last;
+  PL_TRY(forget_later(ranks));
   std::vector<ShardedStateDict> states(ranks.size());
   std::vector<Saved> saved(ranks.size());
-  const Status done = on_all(ranks.size(), [&](std::size_t i) -> Status {
-    ControlChannel& channel = *group_.ranks[i];
-    Result<ShardedStateDict> state = state_of(counters, ranks[i]);
-    PL_TRY(agree(channel, state ? Status{} : tl::unexpected(state.error())));
-    states[i] = std::move(*state);
-    PL_TRY(choose_owners(channel, states[i]));
-    if (!savers_.empty()) return {};
-    SaveOptions own = how;
-    if (i == 0) own.progress = parts_.progress;
-    Result<Saved> written =
-        save_sharded(*parts_.files, channel, options.save, counters.iteration, states[i], {}, own);
+  PL_TRY(on_all(ranks.size(), [&](std::size_t i) -> Status {
+    Result<Saved> written = save_rank(i, counters, ranks[i], kind, states[i]);
     if (!written) return tl::unexpected(written.error());
     saved[i] = std::move(*written);
     return {};
-  });
-  PL_TRY(done);
-  if (savers_.empty()) return std::optional<Saved>(std::move(saved.front()));
+  }));
+  const bool local = kind == Kind::kNonPersistent && options.non_persistent == NonPersistent::kLocal;
+  if (savers_.empty() || local) {
+    for (std::size_t i = 1; i < saved.size(); ++i)
+      std::move(saved[i].notices.begin(), saved[i].notices.end(), std::back_inserter(saved.front().notices));
+    return std::optional<Saved>(std::move(saved.front()));
+  }
   Result<std::optional<Saved>> before = finish();
   if (!before) return before;
   for (std::size_t i = 0; i < savers_.size(); ++i)
-    PL_TRY(savers_[i]->start(counters.iteration, states[i], {}, how));
+    PL_TRY(savers_[i]->start(counters.iteration, states[i], {}, how_to_save(kind),
+                             directory_of(kind, options.save)));
   return before;
 }
 
@@ -265,16 +346,17 @@ Result<std::optional<Saved>> RunCheckpoint::finish() {
   return first;
 }
 
-bool RunCheckpoint::same_layout() const {
-  const Result<StateValue> random = read_object(*reader_, random_key(0));
+bool RunCheckpoint::same_layout(const CheckpointReader& reader, Rank rank) const {
+  const Result<StateValue> random = read_object(reader, random_key(rank));
   const auto* states = random ? random->get<StateDict>() : nullptr;
   if (states == nullptr || !states->contains("layout")) return false;
   const Result<std::string> layout = states->text("layout");
   return layout && *layout == layout_text(*parts_.config);
 }
 
-// What the ranks of this process want, objects once.
-Result<ShardedStateDict> RunCheckpoint::wanted(const std::vector<RankState>& ranks) const {
+// What these ranks want of it, objects once.
+Result<ShardedStateDict> RunCheckpoint::wanted(const CheckpointReader& reader,
+                                               const std::vector<RankState>& ranks) const {
   ShardedStateDict all;
   std::set<std::string> objects;
   const auto add = [&](ShardedStateDict&& part) {
@@ -284,8 +366,9 @@ Result<ShardedStateDict> RunCheckpoint::wanted(const std::vector<RankState>& ran
     }
   };
   // An optimizer that had not updated anything yet has no states in the checkpoint, and gets none.
-  const bool has_states = reader_->manifest().find_object(kCommonStep) != nullptr;
-  const bool random = !fresh() && parts_.config->checkpoint.load_rng && same_layout();
+  const bool has_states = reader.manifest().find_object(kCommonStep) != nullptr;
+  const Rank first = found_kind_ == NonPersistent::kLocal ? ranks.front().rank : 0;
+  const bool random = !fresh() && parts_.config->checkpoint.load_rng && same_layout(reader, first);
   for (const RankState& rank : ranks) {
     add({rank.model->weights_to_load(), {}});
     if (with_optim()) {
@@ -295,70 +378,96 @@ Result<ShardedStateDict> RunCheckpoint::wanted(const std::vector<RankState>& ran
       add(std::move(*optimizer));
       if (has_states) add({{}, {{kCommonStep, {}, 1}}});
       add({{}, {{kScheduler, {}, 1}}});
-      if (reader_->manifest().find_object(kScaler) != nullptr) add({{}, {{kScaler, {}, 1}}});
+      if (reader.manifest().find_object(kScaler) != nullptr) add({{}, {{kScaler, {}, 1}}});
     }
     if (random) add({{}, {{random_key(rank.rank), {}, 1}}});
   }
-  if (reader_->manifest().find_object(kRun) != nullptr) add({{}, {{kRun, {}, 1}}});
-  return all;
+  if (reader.manifest().find_object(kRun) != nullptr) add({{}, {{kRun, {}, 1}}});
+  return found_kind_ == NonPersistent::kLocal ? localized(all, true) : std::move(all);
 }
 
 Status RunCheckpoint::load(const std::vector<RankState>& ranks, std::vector<std::string>& notices) {
-  PL_ASSERT(reader_.has_value());
-  Result<ShardedStateDict> state = wanted(ranks);
-  PL_TRY(agree(*group_.process, state ? Status{} : tl::unexpected(state.error())));
+  PL_ASSERT(!readers_.empty() || !legacy_.empty());
+  if (!legacy_.empty()) {
+    Status own;
+    for (std::size_t i = 0; i < ranks.size() && own; ++i) own = load_legacy(legacy_[i], ranks[i], notices);
+    legacy_.clear();
+    if (!own) own = fail(own.error().code, fmt::format("{}: {}", found_->path, own.error().message));
+    return agree(*group_.process, own);
+  }
+  if (found_kind_ != NonPersistent::kLocal) {
+    PL_TRY(load_from(reader(), *group_.process, ranks, notices));
+  } else {
+    Status own;
+    for (std::size_t i = 0; i < ranks.size() && own; ++i)
+      own = load_from(readers_[i], lone_channel(), {ranks[i]}, notices);
+    PL_TRY(agree(*group_.process, own));
+  }
+  readers_.clear();  // files, and what they keep of them
+  return {};
+}
+
+Status RunCheckpoint::load_from(const CheckpointReader& reader, ControlChannel& channel,
+                                const std::vector<RankState>& ranks, std::vector<std::string>& notices) {
+  Result<ShardedStateDict> state = wanted(reader, ranks);
+  PL_TRY(agree(channel, state ? Status{} : tl::unexpected(state.error())));
   LoadRules rules;
   rules.may_be_missing = {kScaler};  // told in a notice
-  if (!with_optim()) rules.may_be_unused = {"optimizer.*", kScheduler};
+  rules.may_be_unused = {kLocalPart};
+  if (!with_optim()) rules.may_be_unused.insert(rules.may_be_unused.end(), {"optimizer.*", kScheduler});
   const bool random = !fresh() && parts_.config->checkpoint.load_rng;
-  const bool random_fits = random && same_layout();
+  const Rank first = found_kind_ == NonPersistent::kLocal ? ranks.front().rank : 0;
+  const bool random_fits = random && same_layout(reader, first);
   if (!random_fits) rules.may_be_unused.emplace_back("rng.*");
   if (random && !random_fits)
     notices.push_back(
         fmt::format("random states are of another layout than {}: each rank begins with those of the seed",
                     layout_text(*parts_.config)));
-  const Result<LoadedState> loaded = load_sharded(*reader_, *group_.process, *state, rules);
+  const Result<LoadedState> loaded = load_sharded(reader, channel, *state, rules);
   if (!loaded) return tl::unexpected(loaded.error());
+  Status own;
+  for (const RankState& rank : ranks) {
+    if (own) own = finish_rank(rank, loaded->objects, random_fits, notices);
+  }
+  return agree(channel, own);
+}
+
+// What is no tensor.
+Status RunCheckpoint::finish_rank(const RankState& rank, const std::vector<ShardedObject>& objects,
+                                  bool random, std::vector<std::string>& notices) const {
   const auto find = [&](const std::string& key) -> const StateDict* {
-    for (const ShardedObject& object : loaded->objects) {
+    for (const ShardedObject& object : objects) {
       if (object.key == key) return object.value.get<StateDict>();
     }
     return nullptr;
   };
-  const auto finish_rank = [&](const RankState& rank) -> Status {
-    ChainedOptimizer& optimizer = rank.model->optimizer();
-    if (with_optim()) {
-      PL_TRY(optimizer.load_sharded_objects(loaded->objects, rank.model->sharded_metadata()));
-      const StateDict* scheduler = find(kScheduler);
-      if (scheduler == nullptr)
-        return fail(ErrorCode::kState, fmt::format("{}: '{}' is no dictionary", found_->path, kScheduler));
-      std::vector<std::string> said;
-      PL_TRY(rank.model->scheduler().load_state_dict(*scheduler, &said));
-      const std::vector<std::string> more = optimizer.load_notices();
-      said.insert(said.end(), more.begin(), more.end());
-      for (std::string& text : said) {
-        if (std::find(notices.begin(), notices.end(), text) == notices.end())
-          notices.push_back(std::move(text));
-      }
-    } else {
-      PL_TRY(optimizer.reload_model_params());
+  ChainedOptimizer& optimizer = rank.model->optimizer();
+  if (with_optim()) {
+    PL_TRY(optimizer.load_sharded_objects(objects, rank.model->sharded_metadata()));
+    const StateDict* scheduler = find(kScheduler);
+    if (scheduler == nullptr)
+      return fail(ErrorCode::kState, fmt::format("{}: '{}' is no dictionary", found_->path, kScheduler));
+    std::vector<std::string> said;
+    PL_TRY(rank.model->scheduler().load_state_dict(*scheduler, &said));
+    const std::vector<std::string> more = optimizer.load_notices();
+    said.insert(said.end(), more.begin(), more.end());
+    for (std::string& text : said) {
+      if (std::find(notices.begin(), notices.end(), text) == notices.end())
+        notices.push_back(std::move(text));
     }
-    if (!random_fits) return {};
-    const StateDict* states = find(random_key(rank.rank));
-    if (states == nullptr)
-      return fail(ErrorCode::kState, fmt::format("{}: no random states of rank {}", found_->path, rank.rank));
-    const Result<const StateDict*> tracker = states->dict("rng_tracker_states");
-    if (!tracker) return tl::unexpected(tracker.error());
-    PL_TRY(rank.random->load_state_dict(**tracker));
-    const Result<at::Tensor> generator = states->tensor("torch_rng_state");
-    if (!generator) return tl::unexpected(generator.error());
-    return set_cpu_rng_state(*generator);
-  };
-  Status own;
-  for (const RankState& rank : ranks) {
-    if (own) own = finish_rank(rank);
+  } else {
+    PL_TRY(optimizer.reload_model_params());
   }
-  return agree(*group_.process, own);
+  if (!random) return {};
+  const StateDict* states = find(random_key(rank.rank));
+  if (states == nullptr)
+    return fail(ErrorCode::kState, fmt::format("{}: no random states of rank {}", found_->path, rank.rank));
+  const Result<const StateDict*> tracker = states->dict("rng_tracker_states");
+  if (!tracker) return tl::unexpected(tracker.error());
+  PL_TRY(rank.random->load_state_dict(**tracker));
+  const Result<at::Tensor> generator = states->tensor("torch_rng_state");
+  if (!generator) return tl::unexpected(generator.error());
+  return set_cpu_rng_state(*generator);
 }
 
 }  // namespace plumbline

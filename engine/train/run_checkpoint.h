@@ -9,10 +9,10 @@
 //   rng.<rank>                  {torch_rng_state, rng_tracker_states, layout}
 //   run                         counters, and the options of the run as text under "args"
 //
-// No key depends on the layout but rng.*: any pp, vp, dp and kind of optimizer loads what any other saved.
+// No key depends on the layout but rng.*: any pp, vp, dp and kind of optimizer loads what any other saved. Local
+// checkpoints (local_checkpoint.h) and Megatron's files (legacy_checkpoint.h) are loaded by the layout that saved them.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,45 +25,20 @@
 #include "engine/storage/control_channel.h"
 #include "engine/storage/file_layer.h"
 #include "engine/storage/read.h"
-#include "engine/train/rank_model.h"
+#include "engine/train/checkpoint_groups.h"
+#include "engine/train/legacy_checkpoint.h"
+#include "engine/train/local_checkpoint.h"
+#include "engine/train/run_state.h"
 
 namespace plumbline {
-
-// Memberships in one group of all ranks of the run.
-struct CheckpointGroup {
-  std::vector<std::unique_ptr<ControlChannel>> ranks;  // one a local rank
-  std::unique_ptr<ControlChannel> process;             // of all processes
-};
-// Makes a group that nobody else uses; called at most twice by each process (saves that go on beside training have a
-// group of their own).
-using CheckpointGroups = std::function<Result<CheckpointGroup>(int local_ranks)>;
-
-// All ranks are in this process; they meet as threads of it.
-CheckpointGroups in_this_process();
-// One rank a process, over a channel that outlives the run and that nobody uses at the same time. There is one, so
-// asynchronous saves are refused (kUnsupported).
-CheckpointGroups one_rank_a_process(ControlChannel& channel);
-
-struct RunCounters {
-  std::int64_t iteration = 0;
-  std::int64_t consumed_train_samples = 0;
-  std::int64_t consumed_valid_samples = 0;
-  std::int64_t updates = 0, skipped = 0;  // steps
-};
 
 // What a run begins with.
 struct Resume {
   bool found = false;
-  std::string path;      // of the checkpoint
-  RunCounters counters;  // zeros with finetune, or from a release
+  std::string path;                                     // of the checkpoint
+  NonPersistent non_persistent = NonPersistent::kNone;  // kNone: it is a persistent one
+  RunCounters counters;                                 // zeros with finetune, or from a release
   std::vector<std::string> notices;
-};
-
-// A rank of this process.
-struct RankState {
-  Rank rank = 0;
-  const RankModel* model = nullptr;
-  RngTracker* random = nullptr;
 };
 
 // As Megatron seeds a rank: states "data-parallel-rng", the same on all ranks of a pipeline stage, and
@@ -82,18 +57,21 @@ class RunCheckpoint {
   };
   static Result<std::unique_ptr<RunCheckpoint>> create(Parts parts);
 
-  // Finds what config.checkpoint.load names and verifies every byte of it. Nothing there is no error unless
-  // exit_on_missing: training starts at 0, and a notice says so. Refused (kState), besides damaged files:
-  // another model, precision or optimizer rule - every difference is named - and what was not saved but would
-  // be loaded.
+  // Finds what config.checkpoint.load names - the newest of persistent and non-persistent ones, of equal ones the
+  // latter - and verifies every byte of it. Nothing there is no error unless exit_on_missing: training starts at 0,
+  // and a notice says so. Refused (kState), besides damaged files: another model, precision or optimizer rule - every
+  // difference is named - and what was not saved but would be loaded.
   Result<Resume> open();
   // After an open() that found something: fills models, optimizers, schedulers and random states of all local
   // ranks. What a load had to say is added to `notices`.
   Status load(const std::vector<RankState>& ranks, std::vector<std::string>& notices);
 
-  // One call a checkpoint, in all processes. The path, once it is committed: asynchronous saves return that of the one
-  // before. An error means that the checkpoint of before still is the newest one.
-  Result<std::optional<Saved>> save(const RunCounters& counters, const std::vector<RankState>& ranks);
+  // One call a checkpoint, in all processes: a persistent one, or one of config.checkpoint.non_persistent's type. The
+  // path, once it is committed: asynchronous saves return that of the one before; local ones are always waited for. An
+  // error means that the checkpoint of before still is the newest one.
+  enum class Kind : std::uint8_t { kPersistent, kNonPersistent };
+  Result<std::optional<Saved>> save(const RunCounters& counters, const std::vector<RankState>& ranks,
+                                    Kind kind = Kind::kPersistent);
   // Waits for the last asynchronous save.
   Result<std::optional<Saved>> finish();
 
@@ -102,16 +80,37 @@ class RunCheckpoint {
   bool fresh() const;       // weights alone are loaded
   bool with_optim() const;  // ... and the optimizer too
   Status check(const Manifest& manifest);
+  Status find(std::vector<std::string>& notices);
+  Status find_non_persistent(std::vector<std::string>& notices);
+  Status open_found();
+  Result<RunCounters> open_legacy_files(std::vector<std::string>& notices);
+  Result<RunCounters> open_own(std::vector<std::string>& notices);
+  const CheckpointReader& reader() const { return readers_.front(); }
   Result<RunCounters> counters_of(std::vector<std::string>& notices) const;
-  Result<ShardedStateDict> state_of(const RunCounters& counters, const RankState& rank) const;
-  Result<ShardedStateDict> wanted(const std::vector<RankState>& ranks) const;
-  bool same_layout() const;
+  Result<ShardedStateDict> state_of(const RunCounters& counters, const RankState& rank, bool local) const;
+  Result<ShardedStateDict> wanted(const CheckpointReader& reader, const std::vector<RankState>& ranks) const;
+  bool same_layout(const CheckpointReader& reader, Rank rank) const;
+  Status load_from(const CheckpointReader& reader, ControlChannel& channel,
+                   const std::vector<RankState>& ranks, std::vector<std::string>& notices);
+  Status finish_rank(const RankState& rank, const std::vector<ShardedObject>& objects, bool random,
+                     std::vector<std::string>& notices) const;
+  Status forget_later(const std::vector<RankState>& ranks);
+  Result<Saved> save_rank(std::size_t i, const RunCounters& counters, const RankState& rank, Kind kind,
+                          ShardedStateDict& state);
+  std::string directory_of(Kind kind, const std::string& beside) const;
+  SaveOptions how_to_save(Kind kind) const;
 
   Parts parts_;
   CheckpointGroup group_;
   std::vector<std::unique_ptr<AsyncSaver>> savers_;  // by local rank; empty: saves are waited for
+  LocalCheckpoints locals_;
   std::optional<FoundCheckpoint> found_;
-  std::optional<CheckpointReader> reader_;
+  NonPersistent found_kind_ = NonPersistent::kNone;
+  std::vector<CheckpointReader>
+      readers_;                      // of found_: one, or of a local one one a local rank; none after load()
+  std::vector<LegacyState> legacy_;  // by local rank, of a checkpoint in Megatron's files; none after load()
+  std::int64_t begin_ = 0;           // iteration that the run goes on from
+  bool forgotten_ = false;           // what it was set back from
 };
 
 }  // namespace plumbline

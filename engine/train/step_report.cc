@@ -4,12 +4,14 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <span>
 #include <utility>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "engine/model/precision.h"
 #include "engine/train/digests.h"
 
 namespace plumbline {
@@ -128,6 +130,25 @@ StepReport report_of(const StageWorker& worker, const RunConfig& config, const R
     }
   }
   return report;
+}
+
+std::vector<ToyFinding> toy_findings(const StageWorker& worker, const RunConfig& config, std::int64_t step) {
+  ToyStep toy;
+  toy.dtype = dtype_of(config.train.precision);
+  toy.microbatches = config.passes();
+  toy.replicas = config.parallel.dp;
+  toy.step = step;
+  toy.factor = static_cast<float>(static_cast<double>(worker.result().scale) / toy.entries());
+  toy.inverse = worker.model().scaler() != nullptr ? worker.model().scaler()->inverse() : 1.0f;
+  std::vector<ToyFinding> out;
+  for (const RankModel::OwnPart& part : worker.model().own_parts()) {
+    const at::Tensor dense = part.gradient.contiguous();
+    const std::span<const float> values(dense.data_ptr<float>(), static_cast<std::size_t>(dense.numel()));
+    auto found =
+        check_toy_gradient(toy, worker.rank(), part.slice->stage, values, static_cast<int>(part.begin));
+    std::move(found.begin(), found.end(), std::back_inserter(out));
+  }
+  return out;
 }
 
 std::string report_bytes(const StepReport& report) {

@@ -56,6 +56,9 @@ struct ReportWishes {
 };
 StepReport report_of(const StageWorker& worker, const RunConfig& config, const ReportWishes& wishes);
 
+// Of the toy model: what its gradients, before the update, must be in step `step` and are not.
+std::vector<ToyFinding> toy_findings(const StageWorker& worker, const RunConfig& config, std::int64_t step);
+
 std::string report_bytes(const StepReport& report);
 Result<StepReport> parse_report(std::string_view bytes);
 

@@ -54,7 +54,6 @@ struct Trainer::Impl {
   Status make_batches();
   Status make_programs(const ModelSizes& sizes);
   Status make_workers(const ModelFamily& family);
-  void check_toy(const StageWorker& worker);
   Result<bool> step(const StepInput& input);
   bool here(Rank rank) const { return options.channel == nullptr || options.channel->rank() == rank; }
   StepRow row_of(const StepInput& input, const std::vector<StepReport>& reports) const;
@@ -65,7 +64,7 @@ struct Trainer::Impl {
   Result<bool> evaluate();
   Status open_checkpoint();
   Status load_checkpoint();
-  Status save_checkpoint(bool ends);
+  Result<bool> save_checkpoint(bool ends);
   void saved(const std::optional<Saved>& done) const;
   std::vector<RankState> rank_states();
 };
@@ -183,27 +182,13 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
   for (const std::unique_ptr<StageWorker>& worker : owned) {
     if (worker == nullptr) continue;
     workers.push_back(worker.get());
-    if (toy()) worker->observe_gradients([this](const StageWorker& by) { check_toy(by); });
+    if (!toy()) continue;
+    worker->observe_gradients([this](const StageWorker& by) {
+      std::vector<ToyFinding> found = toy_findings(by, config, consumed / samples_per_step(config));
+      std::move(found.begin(), found.end(), std::back_inserter(outcome.toy));
+    });
   }
   return {};
-}
-
-void Trainer::Impl::check_toy(const StageWorker& worker) {
-  ToyStep step;
-  step.dtype = dtype_of(config.train.precision);
-  step.microbatches = config.passes();
-  step.replicas = config.parallel.dp;
-  step.step = consumed / samples_per_step(config);
-  const float scale = worker.result().scale;
-  step.factor = static_cast<float>(static_cast<double>(scale) / step.entries());
-  step.inverse = worker.model().scaler() != nullptr ? worker.model().scaler()->inverse() : 1.0f;
-  for (const RankModel::OwnPart& part : worker.model().own_parts()) {
-    const at::Tensor dense = part.gradient.contiguous();
-    const std::span<const float> values(dense.data_ptr<float>(), static_cast<std::size_t>(dense.numel()));
-    auto found =
-        check_toy_gradient(step, worker.rank(), part.slice->stage, values, static_cast<int>(part.begin));
-    std::move(found.begin(), found.end(), std::back_inserter(outcome.toy));
-  }
 }
 
 // The accounts of all ranks, wherever they are. `step` is what the driver said of the ranks in this process; null:
@@ -355,7 +340,7 @@ Status Trainer::Impl::open_checkpoint() {
   parts.config = &config;
   parts.files = options.files != nullptr ? options.files : &posix_files();
   parts.groups = in_this_process();
-  if (options.channel != nullptr) parts.groups = one_rank_a_process(*options.channel);
+  if (options.channel != nullptr) parts.groups = one_rank_a_process(*options.channel, options.save_channel);
   if (options.groups) parts.groups = options.groups;
   parts.local_ranks = options.channel != nullptr ? 1 : config.grid.world();
   if (!toy()) parts.data_digest = hex64(text.digest);
@@ -385,7 +370,8 @@ Status Trainer::Impl::load_checkpoint() {
   for (const StageWorker* worker : workers) random.push_back(random_states_of(config, worker->rank()));
   if (!resume.found) return {};
   PL_TRY(checkpoint->load(rank_states(), resume.notices));
-  saved_iteration = config.checkpoint.save == config.checkpoint.load ? iteration : -1;
+  const bool there = config.checkpoint.save == config.checkpoint.load;
+  saved_iteration = there && resume.non_persistent == NonPersistent::kNone ? iteration : -1;
   const Result<std::vector<StepReport>> all =
       reports({!workers.front()->model().sharded(), true, false}, nullptr);
   if (!all) return tl::unexpected(all.error());
@@ -403,17 +389,28 @@ void Trainer::Impl::saved(const std::optional<Saved>& done) const {
   if (done && options.on_saved) options.on_saved(*done);
 }
 
-Status Trainer::Impl::save_checkpoint(bool ends) {
+// False: the run is over.
+Result<bool> Trainer::Impl::save_checkpoint(bool ends) {
   const CheckpointConfig& wanted = config.checkpoint;
-  const bool due = wanted.interval > 0 && iteration % wanted.interval == 0;
-  if (wanted.save.empty() || !(due || ends) || saved_iteration == iteration) return {};
+  const auto due = [&](int interval) { return interval > 0 && iteration % interval == 0; };
+  const bool persistent = due(wanted.interval) || ends;
+  if (wanted.save.empty() || !(persistent || due(wanted.non_persistent_interval)) ||
+      saved_iteration == iteration)
+    return true;
+  // A rank that saves all it holds needs the gathers that the next step would begin with.
+  if (!persistent && wanted.non_persistent == NonPersistent::kLocal) {
+    const Result<bool> go_on = sync_parameters();
+    if (!go_on || !*go_on) return go_on;
+  }
   RunCounters counters{iteration, consumed, validated, resume.counters.updates + outcome.updates,
                        resume.counters.skipped + outcome.skipped};
-  const Result<std::optional<Saved>> done = checkpoint->save(counters, rank_states());
+  using Kind = RunCheckpoint::Kind;
+  const Result<std::optional<Saved>> done =
+      checkpoint->save(counters, rank_states(), persistent ? Kind::kPersistent : Kind::kNonPersistent);
   if (!done) return tl::unexpected(done.error());
-  saved_iteration = iteration;
+  if (persistent) saved_iteration = iteration;
   saved(*done);
-  return {};
+  return true;
 }
 
 Trainer::Trainer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -464,7 +461,7 @@ Result<TrainOutcome> Trainer::run() {
     const bool due = last || (train.eval_interval > 0 && self.iteration % train.eval_interval == 0);
     if (go_on && *go_on && due) go_on = self.evaluate();
     if (go_on && *go_on && (last || stops)) go_on = self.sync_parameters();
-    if (go_on && *go_on) PL_TRY(self.save_checkpoint(last || stops));
+    if (go_on && *go_on) go_on = self.save_checkpoint(last || stops);
     self.outcome.stopped = stops;
     if (stops) break;
   }

@@ -45,6 +45,8 @@ class Trainer {
     // Null: all ranks are in this process. Else this process is the channel's rank alone, whose part the driver
     // runs, and the ranks tell each other what the books need after every step. Outlives the trainer.
     ControlChannel* channel = nullptr;
+    // A second one, that asynchronous saves alone use, from a thread of their own; likewise. Null: they are refused.
+    ControlChannel* save_channel = nullptr;
     // Called after every step with the record so far; the last row of record.steps is the step's.
     std::function<Status(const RunRecord&)> on_step;
     // What the driver runs in place of a rank's worker (which stays alive); for fault injection in tests.
@@ -63,7 +65,8 @@ class Trainer {
   ~Trainer();
 
   // Trains and evaluates to the end, to config.train.exit_interval, or to the first step that does not complete. Saves
-  // after the evaluations, every checkpoint.interval iterations and where it ends well. Errors are a worker's,
+  // after the evaluations, every checkpoint.interval iterations and where it ends well; between these every
+  // checkpoint.non_persistent_interval iterations. Errors are a worker's,
   // on_step's or a save's.
   Result<TrainOutcome> run();
 

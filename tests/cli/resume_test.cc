@@ -241,6 +241,81 @@ TEST_F(Resume, TwoRunsThatSaveIntoOneDirectoryAtOnce) {
   EXPECT_TRUE((first == 0 && second == 4) || (first == 4 && second == 0)) << first << " " << second;
 }
 
+// What was saved between persistent checkpoints is what is left when these are lost: each rank's own below a directory
+// of its machine, or one for all.
+TEST_F(Resume, NonPersistentOnesOnBothBackends) {
+  const std::string pipeline = "--pp 2 ",
+                    replicas =
+                        "--dp 2 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather ";
+  for (const auto& [type, layout] : {std::pair("global", pipeline), std::pair("local", replicas)}) {
+    const Outcome whole = run(layout);
+    ASSERT_EQ(whole.code, 0) << whole.err;
+    for (const std::string backend : {"", "--backend gloo --nproc 2 "}) {
+      fs::remove_all(path("c"));
+      fs::remove_all(path("n"));
+      const std::string flags =
+          layout + backend +
+          fmt::format("--load {0} --non-persistent-ckpt-type {2} --non-persistent-{2}-ckpt-dir {1} ",
+                      path("c"), path("n"), type);
+      const std::string saving =
+          fmt::format("--save {} --save-interval 4 --non-persistent-save-interval 3 ", path("c"));
+      const Outcome saved = run(flags + saving + "--exit-interval 5");
+      ASSERT_EQ(saved.code, 0) << saved.err;
+      const std::string folder = std::string(type) == "local" ? path("n") + "/rank_00001" : path("n");
+      EXPECT_TRUE(fs::exists(folder + "/iter_0000003/manifest.json")) << saved.out;
+      fs::remove_all(path("c"));
+      const Outcome rest = run(flags + saving);
+      ASSERT_EQ(rest.code, 0) << rest.err;
+      EXPECT_EQ(model_line(rest), model_line(whole)) << flags;
+      EXPECT_THAT(rest.out, HasSubstr(fmt::format("iter_0000003 (non-persistent, {}), going on from", type)));
+      if (std::string(type) == "global") continue;
+      // Both kinds are there, and a machine was changed for another one.
+      fs::remove_all(path("n/rank_00001"));
+      const Outcome moved = run(flags);
+      EXPECT_EQ(moved.code, 0) << moved.err;
+      EXPECT_THAT(moved.err, HasSubstr("rank 1: " + path("n/rank_00001") + ": no such directory"));
+      EXPECT_THAT(moved.out, HasSubstr("nothing was left to train"));
+    }
+  }
+}
+
+TEST_F(Resume, MegatronsFilesOnBothBackends) {
+  const Outcome whole = run("--pp 2");
+  for (const std::string backend : {"", " --backend gloo --nproc 2"}) {
+    fs::remove_all(path("c"));
+    const Outcome saved =
+        run(fmt::format("--pp 2 --save {} --ckpt-format torch --exit-interval 4 {}", path("c"), backend));
+    ASSERT_EQ(saved.code, 0) << saved.err;
+    EXPECT_TRUE(fs::exists(path("c/iter_0000004/mp_rank_00_001/model_optim_rng.pt")));
+    for (const std::string other : {"", " --backend gloo --nproc 2"})
+      EXPECT_EQ(model_line(resume("--pp 2" + other)), model_line(whole)) << backend << " then " << other;
+    const Outcome inspect = checkpoint("inspect " + path("c/iter_0000004/mp_rank_00_000/model_optim_rng.pt"));
+    EXPECT_EQ(inspect.code, 0) << inspect.err;
+    EXPECT_NE(resume("--pp 1").code, 0);
+  }
+  EXPECT_THAT(run("--ckpt-format torch_dist --save " + path("c")).err, HasSubstr("torch"));
+}
+
+TEST_F(Resume, AsynchronousSavesOfOneRankAProcess) {
+  const Outcome whole = run("--pp 2");
+  const std::string flags =
+      "--pp 2 --backend gloo --nproc 2 --save-interval 1 --async-save --save " + path("c");
+  const Outcome saved = run(flags + " --exit-interval 4");
+  ASSERT_EQ(saved.code, 0) << saved.err;
+  for (int iteration = 1; iteration <= 4; ++iteration)
+    EXPECT_EQ(checkpoint(fmt::format("verify {}/iter_{:07}", path("c"), iteration)).code, 0) << iteration;
+  const Outcome rest = run(flags + " --load " + path("c"));
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(model_line(rest), model_line(whole));
+  EXPECT_EQ(model_line(resume("--ckpt-step 2")), model_line(whole));
+  // A failure ends the run at the next save, on all ranks alike.
+  std::ofstream(path("file")) << "in the way";
+  const Outcome blocked =
+      run("--pp 2 --backend gloo --nproc 2 --save-interval 1 --async-save --save " + path("file") + "/c");
+  EXPECT_EQ(blocked.code, 2) << blocked.err;
+  EXPECT_THAT(blocked.err, HasSubstr("nothing was saved"));
+}
+
 TEST_F(Resume, CheckpointSubcommands) {
   save_four("--pp 2");
   const std::string c = path("c");

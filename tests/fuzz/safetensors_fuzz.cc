@@ -21,6 +21,7 @@ class Memory : public FileForReading {
     if (size > 0) std::memcpy(into, data_ + offset, size);
     return {};
   }
+  bool unchanged() const override { return true; }
   const std::string& path() const override { return path_; }
 
  private:

@@ -104,6 +104,28 @@ TEST(Save, DamageIsNamedWithFileAndOffset) {
   EXPECT_NE(reader.error().message.find("no other checkpoint there is whole"), std::string::npos);
 }
 
+// What this reader verified is believed as long as nobody writes to it; what another rank verified is checked again.
+TEST(Save, WhatChangedAfterItWasVerifiedIsRefused) {
+  for (const bool verified : {false, true}) {
+    for (const bool changed : {false, true}) {
+      SimulatedDisk disk;
+      SimulatedFiles files(disk);
+      const std::vector<float> values(40, 1.0f);
+      ASSERT_TRUE(save_alone(files, small(10, values)));
+      const auto reader = CheckpointReader::open(files, "/ckpt/iter_0000010");
+      ASSERT_TRUE(reader) << reader.error().message;
+      // Of two ranks the first has the only shard to verify.
+      ASSERT_TRUE(reader->verify({}, verified ? 0 : 1, 2));
+      if (changed) disk.content("/ckpt/iter_0000010/shard_00000_of_00001.safetensors")->back() ^= 1;
+      std::vector<float> part(7);
+      const Status read =
+          reader->read_place(*reader->manifest().find("p"), {{3}, {7}, false, 0, 0}, part.data());
+      EXPECT_EQ(read.has_value(), !changed);
+      if (changed) EXPECT_NE(read.error().message.find("changed since it was verified"), std::string::npos);
+    }
+  }
+}
+
 TEST(Save, ForeignAndOtherVersions) {
   SimulatedDisk disk;
   SimulatedFiles files(disk);
