@@ -89,6 +89,11 @@ void print_fit(const Calibration& fitted, Nanoseconds residual) {
   if (fitted.cores > 0) {
     print_line(fmt::format("cores     {} a machine; a computation takes {:.1f} % longer while all are busy",
                            fitted.cores, fitted.interference * 100.0));
+    if (fitted.share < 0.95)
+      print_line(
+          fmt::format("          computations had {:.0f} % of a core while they ran: with no more ranks than "
+                      "cores, other programs took the rest",
+                      fitted.share * 100.0));
   } else {
     print_line("cores     not known to the record: each rank has one of its own");
   }

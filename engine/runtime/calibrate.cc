@@ -265,6 +265,12 @@ Result<Calibration> calibrate(const RunRecord& record, const RunConfig& config) 
   Calibration out;
   if (measured.computing) {
     out.cores = record.cores;
+    double computed = 0.0, ran = 0.0;
+    for (const Sample& sample : measured.kernels) {
+      computed += sample.cost;
+      ran += static_cast<double>(sample.end - sample.start);
+    }
+    if (ran > 0.0) out.share = computed / ran;
     add_crowds(measured.kernels, record.cores, record.ranks_a_machine);
     out.interference = interference_of(measured.kernels);
     for (Sample& sample : measured.kernels) sample.cost /= 1.0 + out.interference * sample.crowd;

@@ -34,6 +34,7 @@ struct Calibration {
   LinkConfig link;         // without `wake`
   int cores = 0;           // TimeConfig::cores
   double interference = 0.0;
+  double share = 1.0;  // of a core that kernels had while they ran; 1 where computing time is not known
   int layers = 0;
   std::int64_t samples = 0;    // computations measured
   std::int64_t transfers = 0;  // messages measured

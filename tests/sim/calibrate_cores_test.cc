@@ -61,6 +61,7 @@ TEST(Calibrate, OnSharedCoresPredictsOtherLayouts) {
   EXPECT_NEAR(4e6, fitted->backward_layer, 4e4);
   EXPECT_NEAR(3e6, fitted->forward_head, 2e5);
   EXPECT_EQ(0.0, fitted->host);
+  EXPECT_EQ(1.0, fitted->share);
 
   for (RunConfig other : {truth(ScheduleKind::kOneFOneB, 3, 1, 6), truth(ScheduleKind::kOneFOneB, 4, 1, 8),
                           truth(ScheduleKind::kGpipe, 4, 1, 8), truth(ScheduleKind::kInterleaved, 3, 2, 6)}) {
@@ -88,6 +89,7 @@ TEST(Calibrate, TimeTakenByOthersIsNoCost) {
   EXPECT_NEAR(1e6, fitted->forward_layer, 1e3);
   EXPECT_NEAR(2e6, fitted->backward_layer, 1e3);
   EXPECT_NEAR(0.0, fitted->interference, 1e-3);
+  EXPECT_NEAR(0.5, fitted->share, 1e-3);
 }
 
 }  // namespace
