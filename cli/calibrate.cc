@@ -34,9 +34,17 @@ struct Prediction {
   double error() const { return static_cast<double>(predicted) / measured - 1.0; }
 };
 
-// The step of `config` with the fitted costs, in virtual time.
-Result<Nanoseconds> predict(RunConfig config, const Calibration& fitted) {
+// [time] as fitted, and what the record says of the machine it ran on.
+void calibrated(RunConfig& config, const Calibration& fitted, const RunRecord& record) {
   config.time = fitted.time_of(config);
+  if (config.time.cores > 0 && record.cores > 0) config.time.cores = record.cores;
+  if (record.ranks_a_machine > 0 && record.ranks_a_machine < record.ranks)
+    config.sim.ranks_per_node = record.ranks_a_machine;
+}
+
+// The step of `config` with the fitted costs, in virtual time.
+Result<Nanoseconds> predict(RunConfig config, const Calibration& fitted, const RunRecord& record) {
+  calibrated(config, fitted, record);
   const Result<Program> program = program_of(config, default_sizes(config));
   if (!program) return tl::unexpected(program.error());
   const Result<SimOutcome> outcome = simulate_run(config, *program, 1);
@@ -54,7 +62,7 @@ Result<Prediction> judge(const std::string& path, const Calibration& fitted) {
   if (!config) return tl::unexpected(config.error());
   const Result<Calibration> own = calibrate(*record, config->config);
   if (!own) return tl::unexpected(own.error());
-  const Result<Nanoseconds> predicted = predict(config->config, fitted);
+  const Result<Nanoseconds> predicted = predict(config->config, fitted, *record);
   if (!predicted) return tl::unexpected(predicted.error());
   const RunConfig& c = config->config;
   print_line(
@@ -67,13 +75,28 @@ Result<Prediction> judge(const std::string& path, const Calibration& fitted) {
 
 void print_fit(const Calibration& fitted, Nanoseconds residual) {
   const auto time = [](double nanoseconds) { return format_duration(std::llround(nanoseconds)); };
-  print_line(fmt::format("forward   {} a layer, {} more on the last stage", time(fitted.forward_layer),
+  print_line(fmt::format("forward   {} a layer, {} more on the first stage, {} on the last",
+                         time(fitted.forward_layer), time(fitted.forward_embedding),
                          time(fitted.forward_head)));
-  print_line(fmt::format("backward  {} a layer, {} more on the last stage", time(fitted.backward_layer),
+  print_line(fmt::format("backward  {} a layer, {} more on the first stage, {} on the last",
+                         time(fitted.backward_layer), time(fitted.backward_embedding),
                          time(fitted.backward_head)));
   print_line(fmt::format("optimizer {} a layer of a rank", time(fitted.optimizer)));
-  print_line(fmt::format("link      latency {}, {:.3g} GB/s", format_duration(fitted.link.latency),
+  print_line(fmt::format("link      latency {} and {} to wake up, {:.3g} GB/s",
+                         format_duration(fitted.link.latency), time(fitted.wake),
                          fitted.link.bytes_per_second / 1e9));
+  print_line(fmt::format("host      {} a computation", time(fitted.host)));
+  if (fitted.cores > 0) {
+    print_line(fmt::format("cores     {} a machine; a computation takes {:.1f} % longer while all are busy",
+                           fitted.cores, fitted.interference * 100.0));
+    if (fitted.share < 0.95)
+      print_line(
+          fmt::format("          computations had {:.0f} % of a core while they ran: with no more ranks than "
+                      "cores, other programs took the rest",
+                      fitted.share * 100.0));
+  } else {
+    print_line("cores     not known to the record: each rank has one of its own");
+  }
   print_line(fmt::format("from {} computations and {} ends of messages; clocks agree to {}", fitted.samples,
                          fitted.transfers, format_duration(residual)));
 }
@@ -102,9 +125,9 @@ int run(const Options& options) {
                            errors[errors.size() / 2] * 100.0, errors.back() * 100.0));
   }
   if (!options.out.empty()) {
-    RunConfig calibrated = config->config;
-    calibrated.time = fitted->time_of(calibrated);
-    const Status written = write_file(options.out, config_toml(calibrated));
+    RunConfig with_costs = config->config;
+    calibrated(with_costs, *fitted, *record);
+    const Status written = write_file(options.out, config_toml(with_costs));
     if (!written) return report(written.error());
     print_line(fmt::format("configuration with these costs  {}", options.out));
   }

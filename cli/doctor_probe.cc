@@ -5,18 +5,17 @@
 #include <cstdlib>
 #include <initializer_list>
 #include <string_view>
-#include <thread>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <sched.h>
 #include <unistd.h>
 
 #include "cli/capture.h"
 #include "cli/common/version.h"
 #include "cli/exec_engine.h"
 #include "engine/base/text.h"
+#include "engine/base/workers.h"
 
 namespace plumbline::cli {
 namespace {
@@ -93,13 +92,6 @@ Finding probe_program(std::string name, const char* program, const char* why) {
 Finding probe_library(std::string name, const Library& library, const std::string& version, const char* why) {
   if (!library) return {std::move(name), false, why};
   return {std::move(name), true, version.empty() ? library.name() : version + ", " + library.name()};
-}
-
-int usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (::sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::thread::hardware_concurrency());
 }
 
 void probe_gpu(std::vector<Finding>& out) {

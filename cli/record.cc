@@ -13,6 +13,7 @@
 #include "engine/base/hash.h"
 #include "engine/base/json_writer.h"
 #include "engine/base/units.h"
+#include "engine/runtime/timers.h"
 
 namespace plumbline::cli {
 namespace {
@@ -127,8 +128,23 @@ int diff(const Options& options) {
   return diff_record_files(options.words[1], options.words[2]);
 }
 
+// As Megatron logs them.
+int timers(const Options& options) {
+  if (options.words.size() < 2)
+    return report(Error{ErrorCode::kUsage, "say of which run: plumbline record timers FILE", {}});
+  const Result<RunRecord> record = read_record({options.words.begin() + 1, options.words.end()});
+  if (!record) return report(record.error());
+  const std::vector<TimerRow> rows = megatron_timers(*record);
+  if (rows.empty()) return report(Error{ErrorCode::kUsage, "this record has no training step", {}});
+  print_line("(min, max) time across ranks (ms):");
+  for (const TimerRow& row : rows)
+    print_line(fmt::format("    {:.<34}: ({:.2f}, {:.2f})", row.name + " ", row.least / 1e6, row.most / 1e6));
+  return kExitHolds;
+}
+
 int dump(const Options& options) {
   if (!options.words.empty() && options.words.front() == "diff") return diff(options);
+  if (!options.words.empty() && options.words.front() == "timers") return timers(options);
   if (options.words.size() < 2 || options.words.front() != "dump") {
     return report(Error{ErrorCode::kUsage, "say what to do with which file: plumbline record dump FILE", {}});
   }
@@ -145,7 +161,7 @@ int dump(const Options& options) {
 Run build(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("words", options->words,
-                 "dump, then the file or the files of a run's ranks; or diff, then two records");
+                 "dump or timers, then the file or the files of a run's ranks; or diff, then two records");
   app.add_flag("--events", options->events, "every event as well");
   app.add_flag("--json", options->json, "one JSON document");
   return [=]() -> int { return dump(*options); };
@@ -154,8 +170,9 @@ Run build(CLI::App& app) {
 const RegisterCommand kCommand(
     {.name = "record",
      .summary = "show what a run's record holds",
-     .usage = "dump FILE... [--events] [--json] | diff A B",
+     .usage = "dump FILE... [--events] [--json] | timers FILE... | diff A B",
      .examples = {{"plumbline record dump run.plmb", "header and steps"},
+                  {"plumbline record timers run.plmb", "under the names of Megatron's log"},
                   {"plumbline record diff sim.plmb gloo.plmb", "order, numbers, times"},
                   {"plumbline record dump run.plmb --events --json", "everything"}},
      .build = build});

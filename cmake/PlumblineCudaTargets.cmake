@@ -19,7 +19,11 @@ if(sources)
   set_target_properties(plumbline_doubles PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 endif()
 
-foreach(test IN ITEMS test_cuda test_cuda_tensors)
+# What a run is on all three: the simulator, Gloo and the doubles.
+if(TARGET test_gloo AND TARGET plumbline_cuda_tensors)
+  target_link_libraries(test_gloo PRIVATE plumbline_cuda_tensors)
+endif()
+foreach(test IN ITEMS test_cuda test_cuda_tensors test_gloo)
   if(TARGET ${test} AND TARGET plumbline_doubles)
     add_dependencies(${test} plumbline_doubles)
     target_compile_definitions(${test} PRIVATE "PLUMBLINE_DOUBLES=\"$<TARGET_FILE:plumbline_doubles>\"")

@@ -27,6 +27,12 @@ if(sources)
       target_compile_definitions(test_cli PRIVATE "${macro}_EXECUTABLE=\"\"")
     endif()
   endforeach()
+  if(TARGET plumbline_doubles)
+    add_dependencies(test_cli plumbline_doubles)
+    target_compile_definitions(test_cli PRIVATE "PLUMBLINE_DOUBLES=\"$<TARGET_FILE:plumbline_doubles>\"")
+  else()
+    target_compile_definitions(test_cli PRIVATE "PLUMBLINE_DOUBLES=\"\"")
+  endif()
 endif()
 
 # The embedding of the report page, with pages made to break it.

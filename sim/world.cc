@@ -34,6 +34,9 @@ void World::bind(const LinkedProgram& linked) {
   threads_.assign(program.threads.size(), ThreadState{});
   const auto ranks = static_cast<std::size_t>(program.grid.world());
   devices_.assign(ranks, Device{});
+  if (options_.time.cores() > 0)
+    cores_.emplace(options_.time.cores(), options_.time.interference(),
+                   options_.time.machine(static_cast<Rank>(ranks) - 1) + 1);
   persistent_.resize(ranks);
   slots_.clear();
   slots_.reserve(ranks);
@@ -97,6 +100,7 @@ Status World::begin_step(const LinkedProgram& linked) {
   uses_.clear();
   std::fill(member_tail_.begin(), member_tail_.end(), 0);
   events_.clear();
+  if (cores_) cores_->clear();
   woken_.clear();
   other_hosts_.clear();
   buffered_.clear();

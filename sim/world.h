@@ -6,7 +6,7 @@
 // Files: world.cc - the Backend's calls, in host order; world_connect.cc - hosts held by connections;
 // world_comm.cc - calls on communicators; world_failures.cc - processes that end; world_live.cc - calls that come
 // one at a time; world_run.cc - what starts and completes on the devices, in virtual time; channels, collectives,
-// connect, lifecycle, slots, device_graph - one rule each.
+// connect, lifecycle, slots, device_graph, cores - one rule each.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@
 #include "sim/collectives.h"
 #include "sim/connect.h"
 #include "sim/connect_all.h"
+#include "sim/cores.h"
 #include "sim/device_graph.h"
 #include "sim/entry.h"
 #include "sim/findings.h"
@@ -63,7 +64,7 @@ class World final : public Backend, private SlotStore {
   bool settle();
   // Moves virtual time to the earliest completion and completes it; false: there is none.
   bool fire();
-  bool events_pending() const { return !events_.empty(); }
+  bool events_pending() const { return !events_.empty() || (cores_ && !cores_->idle()); }
   Chooser* chooser() const { return options_.chooser; }
   // Exploring: gives one of the groups that ask for processors its place in line; false: none asks.
   bool choose_request(Chooser& chooser);
@@ -238,6 +239,7 @@ class World final : public Backend, private SlotStore {
   bool admit(NodeId node);
   void release_processors(NodeId node);
   void start_kernel(NodeId node);
+  bool fire_core();
   void start_group(NodeId node);
   void start_read(NodeId node);
   void activate(EntryId entry);
@@ -277,6 +279,7 @@ class World final : public Backend, private SlotStore {
   std::vector<Device> devices_;      // by rank
   std::vector<NodeId> member_tail_;  // last group of a (communicator, position), by queue: N6
   std::vector<Event> events_;        // a heap, earliest first
+  std::optional<Cores> cores_;       // where ranks share them: kernels that run
   std::vector<std::uint32_t> woken_;
   std::map<NodeId, std::vector<std::uint32_t>> other_hosts_;  // threads that wait for another thread's node
   std::vector<Slots> slots_;                                  // by rank

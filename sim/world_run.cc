@@ -31,6 +31,7 @@ bool World::settle() {
 }
 
 bool World::fire() {
+  if (fire_core()) return true;
   if (events_.empty()) return false;
   std::pop_heap(events_.begin(), events_.end(), std::greater<>());
   const Event event = events_.back();
@@ -38,6 +39,19 @@ bool World::fire() {
   PL_ASSERT(event.time >= now_);
   now_ = event.time;
   complete(event.node);
+  return true;
+}
+
+// A kernel on shared cores, if it is over before everything else.
+bool World::fire_core() {
+  const std::optional<Cores::Completion> first = cores_ ? cores_->next() : std::nullopt;
+  if (!first) return false;
+  if (!events_.empty() && Event{first->time, first->thread, first->node} > events_.front()) return false;
+  PL_ASSERT(first->time >= now_);
+  now_ = first->time;
+  cores_->complete(*first);
+  graph_[first->node].end = now_;
+  complete(first->node);
   return true;
 }
 
@@ -166,7 +180,9 @@ void World::start_kernel(NodeId id) {
       return;
     }
   }
-  schedule(id, now_ + options_.time.kernel(rank, program().kernels[item_ref(item)]));
+  const Nanoseconds work = options_.time.kernel(rank, program().kernels[item_ref(item)]);
+  if (!cores_ || work == 0) return schedule(id, now_ + work);
+  cores_->start(options_.time.machine(rank), node.thread, id, work, now_);
 }
 
 void World::start_read(NodeId id) {

@@ -10,6 +10,8 @@
 
 #include "engine/runtime/interpreter.h"
 #include "sim/positions.h"
+#include "sim/verify/check.h"
+#include "sim/verify/matching.h"
 
 namespace plumbline::cuda {
 namespace {
@@ -67,6 +69,8 @@ struct CudaDriver::Hosts {
 Status CudaDriver::set_program(const LinkedProgram& linked) {
   linked_ = &linked;
   PL_TRY(backend_->set_program(linked));
+  crossed_ = is_provable(linked) ? verify::crossed_labels(verify::make_world(linked))
+                                 : std::array<std::vector<Finding>, 2>{};
   const Nanoseconds begin = clock_->now();
   while (true) {
     const Poll poll = backend_->transport().ready();
@@ -126,10 +130,21 @@ Result<SimStep> CudaDriver::run_step(int step, RunRecord& record) {
   outcome.findings = std::move(standstill);
   outcome.findings.insert(outcome.findings.end(), std::make_move_iterator(findings->begin()),
                           std::make_move_iterator(findings->end()));
+  if (outcome.completed) add_crossed(hosts, outcome.findings);
   outcome.decisions.resize(linked_->program->threads.size());
   for (std::size_t i = 0; i < hosts.threads.size(); ++i)
     outcome.decisions[hosts.threads[i]] = hosts.interpreters[i].decisions();
   return outcome;
+}
+
+// Bytes arrived, whatever they were sent as; every process has the whole Program, so the receiver's says what was
+// wrong.
+void CudaDriver::add_crossed(const Hosts& hosts, std::vector<Finding>& findings) const {
+  for (std::size_t i = 0; i < hosts.threads.size(); ++i) {
+    const Rank rank = linked_->program->threads[hosts.threads[i]].rank;
+    for (const Finding& finding : crossed_[hosts.interpreters[i].arm() == 0 ? 0 : 1])
+      if (finding.operations.front().rank == rank) findings.push_back(finding);
+  }
 }
 
 // Ranks of other processes have not told where they stand.

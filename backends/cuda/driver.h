@@ -4,6 +4,7 @@
 // streams drain, and the step ends as not completed, with the finding.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -46,12 +47,14 @@ class CudaDriver {
  private:
   struct Hosts;
   Status abort_and_drain();
+  void add_crossed(const Hosts& hosts, std::vector<Finding>& findings) const;
   Result<Finding> explain(const Hosts& hosts) const;
 
   CudaBackend* backend_;
   HostClock* clock_;
   DriverOptions options_;
   const LinkedProgram* linked_ = nullptr;
+  std::array<std::vector<Finding>, 2> crossed_;  // by arm: messages whose ends carry different labels
   bool ended_ = false;
 };
 

@@ -142,6 +142,7 @@ class GlooBackend final : public Backend, private SlotStore {
   sim::NodeId last_group_ = 0;
   std::deque<sim::NodeId> kernels_;  // may start, in order
   sim::NodeId running_ = 0;
+  Nanoseconds kernel_cpu_ = 0;  // of the kernel that has just ended
   std::vector<double> values_;
   std::vector<EventRow> events_;
   std::vector<MemoryPoint> memory_;

@@ -1,5 +1,6 @@
 // What starts and completes: kernels on the driver's thread, groups on the lanes.
 #include <algorithm>
+#include <ctime>
 #include <utility>
 
 #include "backends/gloo/backend.h"
@@ -11,6 +12,17 @@ namespace plumbline::gloo {
 using sim::Node;
 using sim::NodeId;
 using sim::NodeKind;
+
+namespace {
+
+// What this thread has computed so far; a core that others take in between does not count.
+Nanoseconds thread_cpu() {
+  timespec time{};
+  if (::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) != 0) return 0;
+  return Nanoseconds{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+}  // namespace
 
 // Starts all that may start. Kernels only line up; the driver runs them.
 void GlooBackend::settle() {
@@ -94,8 +106,11 @@ Result<bool> GlooBackend::run_kernel() {
   const Item item = program().items[node.item];
   const KernelCall call{&program(), transport_.rank(), item_ref(item), item_microbatch(item)};
   lock.unlock();
+  const Nanoseconds before = thread_cpu();
   const Status status = worker_.launch(call, *this);
+  const Nanoseconds computed = thread_cpu() - before;
   lock.lock();
+  kernel_cpu_ = computed;
   running_ = 0;
   running_item_.store(sim::kNoItem, std::memory_order_relaxed);
   if (!status) {
@@ -189,6 +204,7 @@ void GlooBackend::record_kernel(const Node& node) {
   event.microbatch = item_microbatch(item) == kNoMicrobatch ? -1 : item_microbatch(item);
   event.start = event.ready = node.start;
   event.end = node.end;
+  event.cpu = kernel_cpu_;
   events_.push_back({event, node.item});
 }
 

@@ -54,14 +54,13 @@ Result<Matching> match(const LinkedProgram& linked) {
   Matching out;
   for (const Arm arm : {Arm::kNo, Arm::kYes}) {
     PL_TRY(check_sizes(world, arm));
-    for (Finding& finding : verify::explain_matching(world, arm)) {
+    for (const Finding& finding : verify::explain_matching(world, arm)) {
       // One member calling less than another is for the run to find out: it hangs there.
       if (finding.kind == FindingKind::kCollectiveMismatch && finding.operations.size() > 1)
         return fail(ErrorCode::kState, finding.why);
-      if (finding.kind == FindingKind::kLabelMismatch)
-        out.labels[arm == Arm::kYes ? 1 : 0].push_back(std::move(finding));
     }
   }
+  out.labels = verify::crossed_labels(world);
   return out;
 }
 

@@ -35,18 +35,13 @@ int replay(const Options& options) {
   if (!before) return report(before.error());
   const Result<ValidConfig> valid = config_of_record(*before, options.record, Purpose::kRun);
   if (!valid) return report(valid.error());
-  if (options.run.backend != "sim" && options.run.backend != "gloo")
-    return report({ErrorCode::kUsage,
-                   fmt::format("--backend '{}' is not known; known are sim, gloo", options.run.backend),
-                   {}});
   std::error_code error;
   if (std::filesystem::equivalent(options.record, options.run.out, error))
     return report({ErrorCode::kUsage, "the replay would overwrite its record: give another -o", {}});
   std::vector<std::string> words{"plumbline", "replay", options.record, "--backend", options.run.backend};
   if (options.run.nproc > 0) words.insert(words.end(), {"--nproc", std::to_string(options.run.nproc)});
   const std::string line = shell_line(words);
-  const int code = options.run.backend == "gloo" ? run_over_gloo(*valid, line, options.run)
-                                                 : run_session(*valid, line, options.run);
+  const int code = run_on_backend(*valid, line, options.run);
   if (code != kExitHolds) return code;
   // Of ranks that a launcher started, only the first one's process puts the record together.
   if (options.run.backend == "gloo" && options.run.nproc == 0 &&

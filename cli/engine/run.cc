@@ -83,6 +83,7 @@ void hint_finding(const Finding& finding) {
 int run_session(const ValidConfig& valid, const std::string& line, const RunOptions& options,
                 const RankSession* rank) {
   const bool speaks = rank == nullptr || rank->speaks;
+  const bool whole = rank == nullptr || rank->channel == nullptr;  // the record is of all ranks
   RunTable table(valid.config, options.log_interval, options.quiet || !speaks,
                  rank == nullptr ? "virtual time" : "time");
   std::unique_ptr<RecordWriter> writer;
@@ -110,6 +111,10 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
   RunRecord& record = (*trainer)->record();
   record.producer = fmt::format("plumbline {}", release_version());
   record.command = line;
+  if (rank != nullptr) {
+    record.cores = rank->cores;
+    record.ranks_a_machine = rank->ranks_a_machine;
+  }
   Result<RecordWriter> created = RecordWriter::create(options.out, record);
   if (!created) return report(created.error());
   writer = std::make_unique<RecordWriter>(std::move(*created));
@@ -126,18 +131,21 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
   for (const std::string& notice : outcome->notices) hint(notice);
   if (outcome->exit_code != kExitHolds) {
     report_stop(*outcome);
-    if (rank == nullptr) print_line(fmt::format("record  {}", options.out));
+    if (whole) print_line(fmt::format("record  {}", options.out));
     return outcome->exit_code;
   }
   if (outcome->stopped)
     print_line(fmt::format("stopped after iteration {}: --exit-interval", outcome->iteration));
-  if (outcome->updates + outcome->skipped == 0)
+  if ((*trainer)->evaluates_only())
+    print_line(
+        fmt::format("forward only: iteration {} is evaluated, nothing is trained", outcome->iteration));
+  else if (outcome->updates + outcome->skipped == 0)
     print_line(
         fmt::format("the checkpoint is of iteration {}, and the run ends at {}: nothing was left to train",
                     outcome->iteration, (*trainer)->config().train.iterations));
   print_losses(**trainer, *outcome);
   print_model(record);
-  if (rank != nullptr) return kExitHolds;  // the record is put together from all ranks'
+  if (!whole) return kExitHolds;  // the record is put together from all ranks'
   print_line(fmt::format("digest  {}", hex64(record.digest())));
   print_line(fmt::format("record  {}", options.out));
   return kExitHolds;
@@ -145,7 +153,8 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
 
 void add_backend_options(CLI::App& app, RunOptions& options) {
   app.add_option("--backend", options.backend,
-                 "sim (all ranks here, in virtual time) or gloo (a process a rank)");
+                 "sim (all ranks here, in virtual time), gloo (a process a rank), or cuda (all ranks on this "
+                 "machine's GPUs; stages compute on the host)");
   app.add_option("--nproc", options.nproc, "gloo: start so many ranks on this machine");
   app.add_option("--rank", options.rank, "gloo: be this rank of --world-size, started by hand");
   app.add_option("--world-size", options.world, "gloo: ranks in all");
@@ -156,7 +165,19 @@ void add_backend_options(CLI::App& app, RunOptions& options) {
   app.add_option("--join-timeout", options.join_timeout,
                  "gloo: seconds to wait for all ranks; 60 if not given");
   app.add_option("--timeout", options.timeout,
-                 "gloo: seconds without progress after which the run is given up; 0: never");
+                 "gloo, cuda: seconds without progress after which the run is given up; 0: never");
+  app.add_option("--cuda-level", options.cuda_level,
+                 "cuda: nccl (a device a rank), loopback (all ranks on one device), or auto");
+  app.add_option("--device", options.device, "cuda: the device of loopback; 0 if not given");
+}
+
+int run_on_backend(const ValidConfig& valid, const std::string& line, const RunOptions& options) {
+  if (options.backend == "gloo") return run_over_gloo(valid, line, options);
+  if (options.backend == "cuda") return run_on_cuda(valid, line, options);
+  if (options.backend == "sim") return run_session(valid, line, options);
+  return report({ErrorCode::kUsage,
+                 fmt::format("--backend '{}' is not known; known are sim, gloo, cuda", options.backend),
+                 {}});
 }
 
 namespace {
@@ -168,12 +189,7 @@ int train(const ConfigArguments& arguments, const RunOptions& options) {
   words.insert(words.begin(), {"plumbline", "run"});
   const std::string line = shell_line(words);
   set_reproduction(line);
-  if (options.backend == "gloo") return run_over_gloo(*valid, line, options);
-  if (options.backend != "sim")
-    return report({ErrorCode::kUsage,
-                   fmt::format("--backend '{}' is not known; known are sim, gloo", options.backend),
-                   {}});
-  return run_session(*valid, line, options);
+  return run_on_backend(*valid, line, options);
 }
 
 Run build(CLI::App& app) {
@@ -193,7 +209,8 @@ const RegisterCommand kCommand(
      .usage = "[CONFIG] [flags] [-o run.plmb] [--backend gloo --nproc N]",
      .examples = {{"plumbline run --pp 4 --num-layers 4 --microbatches 8", "1F1B, fp32"},
                   {"plumbline run cfg.toml --fp16 -o fp16.plmb", ""},
-                  {"plumbline run cfg.toml --backend gloo --nproc 4", "four processes, real sockets"}},
+                  {"plumbline run cfg.toml --backend gloo --nproc 4", "four processes, real sockets"},
+                  {"plumbline run cfg.toml --backend cuda --cuda-level loopback", "all ranks on one GPU"}},
      .build = build});
 
 }  // namespace

@@ -19,6 +19,7 @@ int run_over_gloo(const ValidConfig&, const std::string&, const RunOptions&) {
 #else
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -26,6 +27,7 @@ int run_over_gloo(const ValidConfig&, const std::string&, const RunOptions&) {
 #include <memory>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "backends/gloo/agree.h"
 #include "backends/gloo/channel.h"
@@ -36,6 +38,7 @@ int run_over_gloo(const ValidConfig&, const std::string&, const RunOptions&) {
 #include "cli/common/exit_codes.h"
 #include "engine/base/hash.h"
 #include "engine/base/text.h"
+#include "engine/base/workers.h"
 #include "engine/config/explain.h"
 #include "engine/model/stage.h"
 #include "engine/program/run_plan.h"
@@ -97,6 +100,15 @@ int report_for_all(const Error& error, Rank rank) {
   return rank == 0 ? report(error) : exit_code(error.code);
 }
 
+// How many ranks run on this machine.
+Result<int> ranks_here(ControlChannel& channel) {
+  std::array<char, 256> name{};
+  (void)::gethostname(name.data(), name.size() - 1);
+  const Result<std::vector<std::string>> all = channel.exchange(name.data());
+  if (!all) return tl::unexpected(all.error());
+  return static_cast<int>(std::count(all->begin(), all->end(), std::string(name.data())));
+}
+
 // The whole life of a rank.
 int be_rank(const ValidConfig& valid, const std::string& line, const RunOptions& options, int world,
             Rank rank, const gloo::StoreAddress& address) {
@@ -120,11 +132,15 @@ int be_rank(const ValidConfig& valid, const std::string& line, const RunOptions&
   const std::unique_ptr<ControlChannel> save_channel = gloo::save_channel(**transport);
   RunOptions own = options;
   own.out = record_of(options, rank);
-  const RankSession session{gloo::driver(**transport, status, *epoch), channel.get(), save_channel.get(),
-                            rank == 0};
+  RankSession session{gloo::driver(**transport, status, *epoch), channel.get(), save_channel.get(),
+                      rank == 0};
   int code = 0;
   {
     const gloo::Watchdog watchdog(**store, status, {options.timeout, folder_of(options), rank});
+    const Result<int> neighbours = ranks_here(*channel);
+    if (!neighbours) return report(neighbours.error());
+    session.cores = usable_cores();
+    session.ranks_a_machine = *neighbours;
     code = run_session(valid, line, own, &session);
   }
   (void)(*store)->set(gloo::done_key(rank), "");

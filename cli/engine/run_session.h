@@ -20,23 +20,34 @@ struct RunOptions {
   std::optional<std::string> host;
   double timeout = 60.0;       // without progress
   double join_timeout = 60.0;  // until all ranks are there
+  // Of the CUDA backend: auto, nccl or loopback, and loopback's device.
+  std::string cuda_level = "auto";
+  int device = 0;
 };
 
-// What differs for a process that is one rank of many.
+// What differs where another than the simulator executes.
 struct RankSession {
   DriverFactory driver;
-  ControlChannel* channel = nullptr;
+  ControlChannel* channel = nullptr;       // this process is one rank of many; null: all ranks are in it
   ControlChannel* save_channel = nullptr;  // of asynchronous saves
   bool speaks = true;                      // the table and the results
+  // For the record: cores that this machine's ranks share, and how many they are; 0: not known.
+  int cores = 0, ranks_a_machine = 0;
 };
 
-// Trains and writes the record to `options.out`. `rank` null: all ranks are simulated in this process.
+// Trains and writes the record to `options.out`. `rank` null: the simulator executes.
 int run_session(const ValidConfig& valid, const std::string& line, const RunOptions& options,
                 const RankSession* rank = nullptr);
 
 // The same with a process a rank over Gloo: starts those of this machine, or the one this process was started for
 // by a launcher, and puts their records together.
 int run_over_gloo(const ValidConfig& valid, const std::string& line, const RunOptions& options);
+
+// The same on CUDA streams, all ranks in this process: through NCCL with a device a rank, or several on one device.
+int run_on_cuda(const ValidConfig& valid, const std::string& line, const RunOptions& options);
+
+// The run on the backend that the options name.
+int run_on_backend(const ValidConfig& valid, const std::string& line, const RunOptions& options);
 
 // --backend and what belongs to it. `options` outlives the parse.
 void add_backend_options(CLI::App& app, RunOptions& options);

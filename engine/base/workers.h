@@ -10,4 +10,7 @@ namespace plumbline {
 // when all are done. `work` touches nothing that another i touches, and does not throw.
 void share_out(std::size_t count, std::size_t workers, const std::function<void(std::size_t)>& work);
 
+// Cores that this process may run on, at least 1.
+int usable_cores();
+
 }  // namespace plumbline

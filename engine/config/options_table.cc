@@ -123,6 +123,14 @@ Rows time_rows() {
       row<SlowText>("time", "slow", PL_FIELD(time.slow), {"--slow"},
                     "what if: rank=NUMBER:FACTOR, for example rank=3:1.2; the factor multiplies compute "
                     "times, above 0"),
+      row<IntegerText>(
+          "time", "cores", PL_FIELD(time.cores), {"--cores"},
+          "cores that the ranks of a machine share in a simulated run (sim.ranks_per_node says how "
+          "many ranks; 0: all); 0: each rank has a device of its own"),
+      row<NumberText>(
+          "time", "interference", PL_FIELD(time.interference), {"--core-interference"},
+          "how much longer a kernel takes while all cores of its machine are busy: 0.2 is a fifth; "
+          "0 to 100"),
   };
 }
 

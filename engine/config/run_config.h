@@ -234,6 +234,9 @@ struct TimeConfig {
   LinkConfig link;                                    // every link unless overridden
   std::map<std::pair<Rank, Rank>, LinkConfig> links;  // (lower rank, higher rank) -> override
   std::map<Rank, double> slow;                        // rank -> factor on its compute times
+  // Cores that the ranks of a machine (sim.ranks_per_node; 0: all are on one) share; 0: each has a device of its own.
+  int cores = 0;
+  double interference = 0.0;  // how much longer a kernel takes while all cores of its machine are busy
 };
 
 struct MemoryConfig {

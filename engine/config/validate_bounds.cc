@@ -146,6 +146,9 @@ void check_numbers(RuleBook& book) {
   durations("time.input_grad", c.time.input_grad);
   durations("time.weight_grad", c.time.weight_grad);
   check_within(book, "time.optimizer", c.time.optimizer, kLongest, "1000s");
+  check_not_negative(book, "time.interference", c.time.interference);
+  if (c.time.interference > 100.0) book.refuse("time.interference", "must be at most 100", "0.2 is a fifth");
+  check_integers(book, {{"time.cores", c.time.cores, 0, 1 << 16}});
   check_within(book, "time.link_latency", c.time.link.latency, kLongest, "1000s");
   if (!(c.time.link.bytes_per_second > 0.0)) {
     book.refuse("time.link_bandwidth", "must be above zero", "the usual value of NVLink is 300GB/s");

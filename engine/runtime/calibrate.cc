@@ -1,7 +1,10 @@
 #include "engine/runtime/calibrate.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -17,16 +20,17 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Layers and, on the last stage, the head: value = layers * layer + head.
-void split(const std::map<int, std::vector<double>>& by_stage, double layers_a_stage, double& layer,
+// value = layers * layer, and beside it the embedding on the first stage and the head on the last one.
+void split(const std::map<int, double>& by_stage, double layers_a_stage, double& layer, double& embedding,
            double& head) {
   std::vector<double> inner;
-  const int last = by_stage.rbegin()->first;
-  for (const auto& [stage, values] : by_stage)
-    if (stage != last) inner.push_back(median(values) / layers_a_stage);
-  const double at_last = median(by_stage.at(last));
-  layer = inner.empty() ? at_last / layers_a_stage : median(inner);
-  head = std::max(0.0, at_last - layer * layers_a_stage);
+  const int first = by_stage.begin()->first, last = by_stage.rbegin()->first;
+  const bool knows_inner = last - first > 1;
+  for (const auto& [stage, cost] : by_stage)
+    if (stage != last && !(knows_inner && stage == first)) inner.push_back(cost / layers_a_stage);
+  layer = inner.empty() ? by_stage.at(last) / layers_a_stage : median(inner);
+  head = std::max(0.0, by_stage.at(last) - layer * layers_a_stage);
+  if (knows_inner) embedding = std::max(0.0, by_stage.at(first) - layer * layers_a_stage);
 }
 
 // Latency and bandwidth by least squares over (bytes, nanoseconds).
@@ -72,53 +76,225 @@ Nanoseconds join_messages(RunRecord& record) {
   return residual;
 }
 
-Result<Calibration> calibrate(const RunRecord& record, const RunConfig& config) {
-  const int stages = config.stages();
-  const double layers_a_stage = static_cast<double>(config.model.layers) / stages;
-  std::map<int, std::vector<double>> forward, backward;
-  std::map<Bytes, std::vector<double>> transfers;
-  std::map<std::pair<std::int32_t, Rank>, double> tails;
-  std::map<std::int32_t, bool> training;
-  std::vector<double> steps;
-  std::int32_t first = -1;
-  for (const StepRow& row : record.steps) {
-    if (row.evaluation) continue;
-    if (first < 0) first = row.step;
-    training[row.step] = true;
-    if (row.step != first) steps.push_back(static_cast<double>(row.end - row.begin));
-  }
-  const bool only_one = training.size() == 1;
-  Calibration out;
-  for (const RunEvent& event : record.events) {
-    if (!training.count(event.step) || (event.step == first && !only_one)) continue;
-    const EventLabel& label = record.labels[event.label];
-    const auto took = static_cast<double>(event.end - event.start);
-    if (label.communication) {
-      if (is_p2p(label.endpoint))
-        transfers[label.bytes].push_back(static_cast<double>(event.end - event.ready));
-    } else if (label.kernel == KernelKind::kForward) {
-      forward[label.stage].push_back(took);
-    } else if (label.kernel == KernelKind::kBackward) {
-      backward[label.stage].push_back(took);
-    } else {
-      tails[{event.step, event.rank}] += took;
+namespace {
+
+enum class Phase : std::uint8_t { kForward, kBackward, kTail };
+
+Phase phase_of(KernelKind kind) {
+  if (kind == KernelKind::kForward) return Phase::kForward;
+  return kind == KernelKind::kBackward ? Phase::kBackward : Phase::kTail;
+}
+
+// A kernel that ran.
+struct Sample {
+  Phase phase = Phase::kTail;
+  int stage = 0;
+  std::int32_t step = 0;
+  Rank rank = 0;
+  Nanoseconds start = 0, end = 0;
+  double cost = 0.0;
+  double crowd = 0.0;  // 0: alone on its machine, 1: all of its cores busy; the mean over its time
+};
+
+// How busy the other cores of a machine are, integrated over a step's time.
+class Crowd {
+ public:
+  Crowd(std::vector<std::pair<Nanoseconds, int>> changes, int cores) : changes_(std::move(changes)) {
+    std::sort(changes_.begin(), changes_.end());
+    int running = 0;
+    double sum = 0.0;
+    Nanoseconds before = changes_.empty() ? 0 : changes_.front().first;
+    for (const auto& [time, change] : changes_) {
+      const int others = std::clamp(running - 1, 0, cores - 1);
+      rates_.push_back(cores > 1 ? static_cast<double>(others) / (cores - 1) : 0.0);
+      sum += rates_.back() * static_cast<double>(time - before);
+      sums_.push_back(sum);
+      running += change;
+      before = time;
     }
   }
+  double until(Nanoseconds time) const {
+    const auto after =
+        std::lower_bound(changes_.begin(), changes_.end(), std::pair(time, std::numeric_limits<int>::min()));
+    if (after == changes_.end()) return sums_.empty() ? 0.0 : sums_.back();
+    const auto i = static_cast<std::size_t>(after - changes_.begin());
+    return sums_[i] - rates_[i] * static_cast<double>(after->first - time);
+  }
+
+ private:
+  std::vector<std::pair<Nanoseconds, int>> changes_;
+  std::vector<double> rates_, sums_;  // before the change, and up to it
+};
+
+void add_crowds(std::vector<Sample>& samples, int cores, int ranks_a_machine) {
+  std::map<std::pair<std::int32_t, int>, std::vector<std::pair<Nanoseconds, int>>> changes;
+  const auto key = [&](const Sample& sample) {
+    return std::pair(sample.step, ranks_a_machine > 0 ? sample.rank / ranks_a_machine : 0);
+  };
+  for (const Sample& sample : samples) {
+    changes[key(sample)].emplace_back(sample.start, 1);
+    changes[key(sample)].emplace_back(sample.end, -1);
+  }
+  std::map<std::pair<std::int32_t, int>, Crowd> crowds;
+  for (auto& [at, list] : changes) crowds.emplace(at, Crowd(std::move(list), cores));
+  for (Sample& sample : samples) {
+    const Crowd& crowd = crowds.at(key(sample));
+    if (sample.end > sample.start)
+      sample.crowd = (crowd.until(sample.end) - crowd.until(sample.start)) /
+                     static_cast<double>(sample.end - sample.start);
+  }
+}
+
+// From kernels that ran alone at some times and with all cores busy at others; 0 where there are none.
+double interference_of(const std::vector<Sample>& samples) {
+  constexpr std::size_t kEnough = 3;
+  std::map<std::pair<Phase, int>, std::array<std::vector<const Sample*>, 2>> groups;
+  for (const Sample& sample : samples) {
+    if (sample.phase == Phase::kTail || (sample.crowd > 0.25 && sample.crowd < 0.75)) continue;
+    groups[{sample.phase, sample.stage}][sample.crowd > 0.5 ? 1 : 0].push_back(&sample);
+  }
+  double sum = 0.0, weights = 0.0;
+  for (const auto& [group, sides] : groups) {
+    if (sides[0].size() < kEnough || sides[1].size() < kEnough) continue;
+    std::array<double, 2> cost{}, crowd{};
+    for (std::size_t side = 0; side < 2; ++side) {
+      std::vector<double> costs, crowds;
+      for (const Sample* sample : sides[side]) costs.push_back(sample->cost), crowds.push_back(sample->crowd);
+      cost[side] = median(costs), crowd[side] = median(crowds);
+    }
+    // cost = alone * (1 + interference * crowd), on both sides.
+    const double below = cost[0] * crowd[1] - cost[1] * crowd[0];
+    if (below <= 0.0) continue;
+    const auto weight = static_cast<double>(std::min(sides[0].size(), sides[1].size()));
+    sum += weight * (cost[1] - cost[0]) / below;
+    weights += weight;
+  }
+  return weights > 0.0 ? std::max(0.0, sum / weights) : 0.0;
+}
+
+// What lies between two kernels of a rank: the host's work, and wake-ups after a receive that was waited for.
+struct Gaps {
+  std::vector<double> host, wake;
+};
+
+Gaps gaps_of(const std::vector<Sample>& samples, const std::vector<RunEvent>& messages,
+             const RunRecord& record) {
+  std::map<std::pair<std::int32_t, Rank>, std::vector<const Sample*>> kernels;
+  std::map<std::pair<std::int32_t, Rank>, std::vector<std::pair<Nanoseconds, bool>>>
+      ends;  // and whether a receive
+  for (const Sample& sample : samples) kernels[{sample.step, sample.rank}].push_back(&sample);
+  for (const RunEvent& event : messages)
+    ends[{event.step, event.rank}].emplace_back(event.end,
+                                                record.labels[event.label].endpoint == EndpointKind::kRecv);
+  for (auto& [key, list] : ends) std::sort(list.begin(), list.end());
+  Gaps out;
+  for (auto& [key, list] : kernels) {
+    std::sort(list.begin(), list.end(), [](const Sample* a, const Sample* b) { return a->start < b->start; });
+    const auto& over = ends[key];
+    for (std::size_t i = 1; i < list.size(); ++i) {
+      if (list[i]->phase == Phase::kTail) continue;
+      auto last = std::upper_bound(over.begin(), over.end(), std::pair(list[i]->start, true));
+      const bool waited = last != over.begin() && std::prev(last)->first > list[i - 1]->end;
+      if (!waited) {
+        out.host.push_back(static_cast<double>(list[i]->start - list[i - 1]->end));
+      } else if (std::prev(last)->second) {
+        out.wake.push_back(static_cast<double>(list[i]->start - std::prev(last)->first));
+      }
+    }
+  }
+  return out;
+}
+
+// What training steps show; the first one is left out where there are more.
+struct Measured {
+  std::vector<Sample> kernels;
+  std::vector<RunEvent> messages;
+  std::vector<double> steps;
+  bool computing = false;  // costs are computing time
+};
+
+Measured measure(const RunRecord& record) {
+  Measured out;
+  std::map<std::int32_t, const StepRow*> rows;
+  for (const StepRow& row : record.steps)
+    if (!row.evaluation) rows[row.step] = &row;
+  if (rows.size() > 1) rows.erase(rows.begin());
+  for (const auto& [step, row] : rows) out.steps.push_back(static_cast<double>(row->end - row->begin));
+  out.computing = record.cores > 0;
+  for (const RunEvent& event : record.events)
+    if (rows.count(event.step) > 0 && !record.labels[event.label].communication && event.cpu <= 0 &&
+        event.end > event.start)
+      out.computing = false;
+  for (const RunEvent& event : record.events) {
+    if (rows.count(event.step) == 0) continue;
+    const EventLabel& label = record.labels[event.label];
+    if (label.communication) {
+      if (is_p2p(label.endpoint)) out.messages.push_back(event);
+      continue;
+    }
+    const Nanoseconds cost = out.computing ? event.cpu : event.end - event.start;
+    out.kernels.push_back({phase_of(label.kernel), label.stage, event.step, event.rank, event.start,
+                           event.end, static_cast<double>(cost)});
+  }
+  return out;
+}
+
+std::map<int, double> costs_by_stage(const std::vector<Sample>& samples, Phase phase) {
+  std::map<int, std::vector<double>> all;
+  for (const Sample& sample : samples)
+    if (sample.phase == phase) all[sample.stage].push_back(sample.cost);
+  std::map<int, double> out;
+  for (auto& [stage, costs] : all) out[stage] = median(std::move(costs));
+  return out;
+}
+
+double optimizer_of(const std::vector<Sample>& samples, double host, double layers_a_rank) {
+  std::map<std::pair<std::int32_t, Rank>, double> tails;
+  for (const Sample& sample : samples)
+    if (sample.phase == Phase::kTail) tails[{sample.step, sample.rank}] += sample.cost + host;
+  std::vector<double> all;
+  for (const auto& [key, took] : tails) all.push_back(took / layers_a_rank);
+  return median(std::move(all));
+}
+
+}  // namespace
+
+Result<Calibration> calibrate(const RunRecord& record, const RunConfig& config) {
+  const double layers_a_stage = static_cast<double>(config.model.layers) / config.stages();
+  Measured measured = measure(record);
+  Calibration out;
+  if (measured.computing) {
+    out.cores = record.cores;
+    double computed = 0.0, ran = 0.0;
+    for (const Sample& sample : measured.kernels) {
+      computed += sample.cost;
+      ran += static_cast<double>(sample.end - sample.start);
+    }
+    if (ran > 0.0) out.share = computed / ran;
+    add_crowds(measured.kernels, record.cores, record.ranks_a_machine);
+    out.interference = interference_of(measured.kernels);
+    for (Sample& sample : measured.kernels) sample.cost /= 1.0 + out.interference * sample.crowd;
+  }
+  const std::map<int, double> forward = costs_by_stage(measured.kernels, Phase::kForward);
+  const std::map<int, double> backward = costs_by_stage(measured.kernels, Phase::kBackward);
   if (forward.empty() || backward.empty())
     return fail(ErrorCode::kUsage, "this record has no forwards and backwards of training steps to measure");
-  split(forward, layers_a_stage, out.forward_layer, out.forward_head);
-  split(backward, layers_a_stage, out.backward_layer, out.backward_head);
-  std::vector<double> tail;
-  const double layers_a_rank = static_cast<double>(config.model.layers) / config.parallel.pp;
-  for (const auto& [key, took] : tails) tail.push_back(took / layers_a_rank);
-  out.optimizer = median(tail);
+  split(forward, layers_a_stage, out.forward_layer, out.forward_embedding, out.forward_head);
+  split(backward, layers_a_stage, out.backward_layer, out.backward_embedding, out.backward_head);
+  Gaps gaps = gaps_of(measured.kernels, measured.messages, record);
+  out.host = median(std::move(gaps.host));
+  out.wake = median(std::move(gaps.wake));
+  out.optimizer =
+      optimizer_of(measured.kernels, out.host, static_cast<double>(config.model.layers) / config.parallel.pp);
+  std::map<Bytes, std::vector<double>> transfers;
+  for (const RunEvent& event : measured.messages)
+    transfers[record.labels[event.label].bytes].push_back(static_cast<double>(event.end - event.ready));
   out.link = fit_link(transfers);
   out.layers = config.model.layers;
-  for (const auto& [stage, values] : forward) out.samples += static_cast<std::int64_t>(values.size());
-  for (const auto& [stage, values] : backward) out.samples += static_cast<std::int64_t>(values.size());
-  for (const auto& [bytes, values] : transfers) out.transfers += static_cast<std::int64_t>(values.size());
-  if (only_one) steps.push_back(static_cast<double>(record.steps.front().end - record.steps.front().begin));
-  out.step = median(steps);
+  out.samples = std::count_if(measured.kernels.begin(), measured.kernels.end(),
+                              [](const Sample& sample) { return sample.phase != Phase::kTail; });
+  out.transfers = static_cast<std::int64_t>(measured.messages.size());
+  out.step = median(measured.steps);
   return out;
 }
 
@@ -126,15 +302,21 @@ TimeConfig Calibration::time_of(const RunConfig& config) const {
   TimeConfig time;
   const int stages = config.stages();
   const double layers_a_stage = static_cast<double>(config.model.layers) / stages;
-  const auto costs = [&](double layer, double head) {
-    std::vector<Nanoseconds> out(static_cast<std::size_t>(stages), std::llround(layer * layers_a_stage));
-    out.back() = std::llround(layer * layers_a_stage + head);
+  const auto costs = [&](double layer, double embedding, double head) {
+    std::vector<double> all(static_cast<std::size_t>(stages), layer * layers_a_stage + host);
+    all.front() += embedding;
+    all.back() += head;
+    std::vector<Nanoseconds> out;
+    for (const double cost : all) out.push_back(std::llround(cost));
     return out;
   };
-  time.forward = costs(forward_layer, forward_head);
-  time.backward = costs(backward_layer, backward_head);
+  time.forward = costs(forward_layer, forward_embedding, forward_head);
+  time.backward = costs(backward_layer, backward_embedding, backward_head);
   time.optimizer = std::llround(optimizer * config.model.layers / config.parallel.pp);
   time.link = link;
+  time.link.latency += std::llround(wake);
+  time.cores = cores;
+  time.interference = interference;
   return time;
 }
 

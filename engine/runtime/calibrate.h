@@ -1,11 +1,19 @@
 // Calibration: stage costs and link parameters from what a run took, so that the simulator can say beforehand what
 // another layout on the same machine will take - and be told how wrong it was.
 //
-// A stage's forward and backward are taken as layers times a cost a layer; what the last stage takes beyond that is
-// the head's. Medians over the microbatches of all steps but the first, which warms up. The optimizer is all
-// computations beside forward and backward. A transfer is what lies between the moment that both ends had begun and
-// the end; its latency and bandwidth come from least squares over the sizes, and where there is one size only, all
-// of it is latency.
+// Costs are the computing time of a kernel's thread where the record has it, so that a core taken away by others does
+// not count; else the time that it took. A stage's forward and backward are taken as layers times a cost a layer; what
+// the last stage takes beyond that is the head's, and, with three stages or more, what the first one takes is the
+// embedding's. Medians over the microbatches of all steps but the first, which warms up.
+//
+// Ranks that share cores (RunRecord::cores) slow each other down even where each has a core: how much is the quotient
+// of the same kernel's costs while the other cores were busy and while they were not. Costs are of a kernel alone.
+//
+// Between two kernels of a rank that waits for nothing lies the host's work; it is added to the cost of a forward or
+// backward. Between the end of a receive and the kernel that waited for it lies a wake-up; it is added to the latency.
+// The optimizer is all computations beside forward and backward. A transfer is what lies between the moment that both
+// ends had begun and the end; its latency and bandwidth come from least squares over the sizes, and where there is one
+// size only, all of it is latency.
 #pragma once
 
 #include <string>
@@ -19,14 +27,20 @@ namespace plumbline {
 struct Calibration {
   double forward_layer = 0.0, forward_head = 0.0;  // nanoseconds
   double backward_layer = 0.0, backward_head = 0.0;
+  double forward_embedding = 0.0, backward_embedding = 0.0;
   double optimizer = 0.0;  // of a rank, a layer it holds
-  LinkConfig link;
+  double host = 0.0;       // beside a forward or backward
+  double wake = 0.0;       // from the end of a receive to the kernel that waited for it
+  LinkConfig link;         // without `wake`
+  int cores = 0;           // TimeConfig::cores
+  double interference = 0.0;
+  double share = 1.0;  // of a core that kernels had while they ran; 1 where computing time is not known
   int layers = 0;
   std::int64_t samples = 0;    // computations measured
   std::int64_t transfers = 0;  // messages measured
   double step = 0.0;           // median of the steps' times; the first is left out where there are more
 
-  // [time] for a run of another layout of the same model and microbatch size.
+  // [time] for a run of another layout of the same model and microbatch size, on machines with as many cores.
   TimeConfig time_of(const RunConfig& config) const;
 };
 

@@ -123,12 +123,15 @@ EventLabel read_label(Fields& fields, const Json& json) {
 
 std::string header_json(const RunRecord& record) {
   JsonWriter out;
-  out.begin_object().field("version", kRunRecordVersion).field("producer", record.producer);
+  out.begin_object()
+      .field("version", record.cores > 0 ? kRunRecordVersion : 2)
+      .field("producer", record.producer);
   out.field("backend", record.backend).field("schedule", record.schedule).field("command", record.command);
   out.field("seed", hex64(record.seed)).field("program_digest", hex64(record.program_digest));
   out.field("data_digest", record.data_digest).field("ranks", record.ranks).field("stages", record.stages);
   out.field("microbatches", record.microbatches).field("config", record.config);
   if (record.resumed_from > 0) out.field("resumed_from", record.resumed_from);
+  if (record.cores > 0) out.field("cores", record.cores).field("ranks_a_machine", record.ranks_a_machine);
   write_numbers(out, "pipeline_coordinate", record.pipeline_coordinate);
   write_numbers(out, "replica", record.replica);
   out.key("streams").begin_array();
@@ -161,6 +164,10 @@ Status read_header(std::string_view text, const std::string& name, RunRecord& re
   record.microbatches = fields.count("microbatches");
   record.config = fields.text("config");
   if (Fields::find(json, "resumed_from") != nullptr) record.resumed_from = fields.count("resumed_from");
+  if (Fields::find(json, "cores") != nullptr) {
+    record.cores = fields.count("cores");
+    record.ranks_a_machine = fields.count("ranks_a_machine");
+  }
   record.pipeline_coordinate = fields.numbers("pipeline_coordinate");
   record.replica = fields.numbers("replica");
   for (const Json& stream : fields.list("streams")) {

@@ -26,6 +26,8 @@ Status same_header(const RunRecord& a, const RunRecord& b) {
       {"the world",
        a.ranks == b.ranks && a.pipeline_coordinate == b.pipeline_coordinate && a.replica == b.replica},
       {"the iteration it goes on from", a.resumed_from == b.resumed_from},
+      {"the number of ranks on a machine",
+       a.ranks_a_machine == b.ranks_a_machine && (a.cores > 0) == (b.cores > 0)},
       {"the table of streams", a.streams == b.streams},
       {"the table of labels", a.labels == b.labels}};
   for (const auto& [name, same] : fields) {
@@ -84,6 +86,7 @@ Result<RunRecord> merge_records(const std::vector<RunRecord>& parts) {
   for (std::size_t i = 1; i < parts.size(); ++i) {
     const RunRecord& part = parts[i];
     PL_TRY(same_header(merged, part));
+    merged.cores = std::min(merged.cores, part.cores);  // of machines that differ, the smallest
     merged.events.insert(merged.events.end(), part.events.begin(), part.events.end());
     merged.memory.insert(merged.memory.end(), part.memory.begin(), part.memory.end());
     if (merged.verdict_json.empty()) merged.verdict_json = part.verdict_json;

@@ -124,6 +124,8 @@ void get_events(VarintReader& in, std::size_t count, std::int32_t step, RunRecor
              [](RunEvent& row, std::int64_t value) { row.ready = plus(row.start, value); });
   get_column(in, record.events, begin,
              [](RunEvent& row, std::int64_t value) { row.end = plus(row.ready, value); });
+  if (record.cores > 0)
+    get_column(in, record.events, begin, [](RunEvent& row, std::int64_t value) { row.cpu = value; });
 }
 
 }  // namespace
@@ -163,6 +165,7 @@ std::string step_payload(const RunRecord& record, const Rows& from, const Rows& 
   events([](const RunEvent& row) { return row.start; });
   events([](const RunEvent& row) { return minus(row.ready, row.start); });
   events([](const RunEvent& row) { return minus(row.end, row.ready); });
+  if (record.cores > 0) events([](const RunEvent& row) { return row.cpu; });
   const auto memory = [&](auto value) { put_column(out, record.memory, from.memory, to.memory, value); };
   memory([](const MemoryPoint& row) { return row.rank; });
   memory([](const MemoryPoint& row) { return row.time; });

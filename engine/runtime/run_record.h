@@ -18,8 +18,9 @@
 
 namespace plumbline {
 
-// 2: zeros of the gradient.
-constexpr int kRunRecordVersion = 2;
+// 2: zeros of the gradient. 3: the cores that ranks shared, and computing time of kernels; a record without them is
+// written as version 2.
+constexpr int kRunRecordVersion = 3;
 
 // One row for each kernel and each endpoint of the Program.
 struct EventLabel {
@@ -43,6 +44,8 @@ struct RunEvent {
   Nanoseconds start = 0;         // occupies its stream from here
   Nanoseconds ready = 0;  // p2p and collectives: all participants have started; = start for computations
   Nanoseconds end = 0;
+  Nanoseconds cpu =
+      0;  // computations: time that the kernel's thread computed; 0: not known (written if `cores` is)
   bool operator==(const RunEvent&) const = default;
 };
 
@@ -87,7 +90,9 @@ struct RunRecord {
   std::int32_t ranks = 0;  // world
   std::int32_t stages = 0;
   std::int32_t microbatches = 0;
-  std::int32_t resumed_from = 0;  // iteration of the checkpoint that the run went on from; 0: none
+  std::int32_t cores = 0;            // that the ranks of a machine shared; 0: not known, or no processes
+  std::int32_t ranks_a_machine = 0;  // where `cores` is known
+  std::int32_t resumed_from = 0;     // iteration of the checkpoint that the run went on from; 0: none
   std::vector<std::int32_t> pipeline_coordinate;  // per rank
   std::vector<std::int32_t> replica;              // per rank: data-parallel coordinate
   std::vector<std::string> streams;               // names, index = RunEvent::stream
@@ -98,7 +103,7 @@ struct RunRecord {
   std::vector<StepRow> steps;
   std::string verdict_json;  // of a run that did not complete (sim/verdict.h); empty: completed
 
-  // Digest of everything but producer, command, resumed_from and version: same seed, config and version give
+  // Digest of everything but producer, command, resumed_from, cores and version: same seed, config and version give
   // the same one.
   std::uint64_t digest() const;
 };

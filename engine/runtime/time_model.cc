@@ -14,7 +14,8 @@ Nanoseconds of_stage(const std::vector<Nanoseconds>& costs, std::size_t stage) {
 
 }  // namespace
 
-TimeModel::TimeModel(const RunConfig& config) : time_(config.time) {}
+TimeModel::TimeModel(const RunConfig& config)
+    : time_(config.time), ranks_a_machine_(config.sim.ranks_per_node) {}
 
 Nanoseconds TimeModel::kernel(Rank rank, const Kernel& kernel) const {
   Nanoseconds cost = 0;

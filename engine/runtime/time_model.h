@@ -1,6 +1,8 @@
 // TimeModel: what things cost in virtual time, in one place for simulator, checker and estimates.
 #pragma once
 
+#include <cstddef>
+
 #include "engine/base/units.h"
 #include "engine/config/run_config.h"
 #include "engine/program/program.h"
@@ -21,12 +23,20 @@ class TimeModel {
   // others; the slowest link of the ring decides.
   Nanoseconds collective(EndpointKind kind, const std::vector<Rank>& members, Bytes bytes) const;
 
+  // What runs at one time where ranks share cores (sim/cores.h); 0: each rank has a device of its own.
+  int cores() const { return time_.cores; }
+  double interference() const { return time_.interference; }
+  std::size_t machine(Rank rank) const {
+    return ranks_a_machine_ > 0 ? static_cast<std::size_t>(rank / ranks_a_machine_) : 0;
+  }
+
   // No rank is slow, no link is unlike the others: a collective's time depends on the number of members alone.
   bool is_uniform() const { return time_.slow.empty() && time_.links.empty(); }
 
  private:
   const LinkConfig& link(Rank a, Rank b) const;
-  TimeConfig time_{{0}, {0}, {0}, {0}, 0, {0, 0.0}, {}, {}};
+  TimeConfig time_{{0}, {0}, {0}, {0}, 0, {0, 0.0}, {}, {}, 0, 0.0};
+  int ranks_a_machine_ = 0;
 };
 
 }  // namespace plumbline

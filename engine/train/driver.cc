@@ -1,5 +1,6 @@
 #include "engine/train/driver.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/runtime/time_model.h"
@@ -24,6 +25,14 @@ class SimDriver : public StepDriver {
 };
 
 }  // namespace
+
+int exit_code_of(const SimStep& step) {
+  const auto deadlocked = [](const Finding& finding) {
+    return finding.kind == FindingKind::kDeadlock || finding.kind == FindingKind::kCrossWired;
+  };
+  if (std::any_of(step.findings.begin(), step.findings.end(), deadlocked)) return 3;
+  return step.completed && step.findings.empty() ? 0 : 4;
+}
 
 DriverFactory simulated() {
   return [](const RunConfig& config, const LinkedProgram& linked,

@@ -27,6 +27,9 @@ class StepDriver {
   virtual Result<SimStep> run_step(int step, RunRecord& record) = 0;
 };
 
+// docs/exit-codes.md: 0, 3 of a deadlock, 4 of anything else that was found.
+int exit_code_of(const SimStep& step);
+
 // `workers`: one a thread of the Program, not owned.
 using DriverFactory = std::function<std::unique_ptr<StepDriver>(const RunConfig&, const LinkedProgram&,
                                                                 std::vector<Worker*> workers)>;

@@ -8,6 +8,7 @@
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 
+#include "engine/base/assert.h"
 #include "engine/base/hash.h"
 #include "engine/config/batch_schedule.h"
 #include "engine/config/explain.h"
@@ -33,6 +34,7 @@ struct Trainer::Impl {
   std::vector<std::unique_ptr<Worker>> wrappers;
   std::vector<StageWorker*> workers;
   int parameters = 0;
+  bool evaluates_only = false;  // a forward-only schedule: one evaluation is all of the run
   std::unique_ptr<StepDriver> driver;
   const LinkedProgram* current = nullptr;  // the driver's
   RunRecord record;
@@ -69,18 +71,6 @@ struct Trainer::Impl {
   std::vector<RankState> rank_states();
 };
 
-namespace {
-
-int exit_code_of(const SimStep& step) {
-  const auto deadlocked = [](const Finding& finding) {
-    return finding.kind == FindingKind::kDeadlock || finding.kind == FindingKind::kCrossWired;
-  };
-  if (std::any_of(step.findings.begin(), step.findings.end(), deadlocked)) return 3;
-  return step.completed && step.findings.empty() ? 0 : 4;
-}
-
-}  // namespace
-
 Status Trainer::Impl::make_batches() {
   Result<std::unique_ptr<BatchSource>> source = toy_batches(config);
   if (!toy()) {
@@ -97,8 +87,12 @@ Status Trainer::Impl::make_batches() {
 Status Trainer::Impl::make_programs(const ModelSizes& sizes) {
   const Result<Schedule> schedule = schedule_of(config);
   if (!schedule) return tl::unexpected(schedule.error());
-  if (schedule->forward_only)
-    return fail(ErrorCode::kConfig, "schedule: forward-only has nothing to train; choose another one");
+  evaluates_only = schedule->forward_only;
+  if (evaluates_only && config.train.eval_iterations == 0)
+    return fail(
+        ErrorCode::kConfig,
+        "schedule: forward-only trains nothing, and train.eval_iterations=0 leaves nothing to evaluate; "
+        "give --eval-iters, or choose another schedule");
   if (schedule->slices > 1 && !toy()) {
     return fail(
         ErrorCode::kConfig,
@@ -453,8 +447,9 @@ Result<TrainOutcome> Trainer::run() {
   Impl& self = *impl_;
   const TrainConfig& train = self.config.train;
   Result<bool> go_on = true;
-  if (self.iteration >= train.iterations) go_on = self.evaluate();  // nothing is left to train
-  while (go_on && *go_on && self.iteration < train.iterations) {
+  const bool trains = !self.evaluates_only && self.iteration < train.iterations;
+  if (!trains) go_on = self.evaluate();  // nothing is left to train
+  while (trains && go_on && *go_on && self.iteration < train.iterations) {
     go_on = self.train();
     const bool last = self.iteration == train.iterations;
     const bool stops = !last && train.exit_interval > 0 && self.iteration % train.exit_interval == 0;
@@ -478,6 +473,7 @@ Result<TrainOutcome> Trainer::run() {
 }
 
 Result<TrainOutcome> Trainer::train_step() {
+  PL_ASSERT_MSG(!impl_->evaluates_only, "a forward-only schedule has no training step");
   const Result<bool> go_on = impl_->train();
   if (!go_on) return tl::unexpected(go_on.error());
   return impl_->outcome;
@@ -490,6 +486,7 @@ const Program& Trainer::program() const { return impl_->plan.main(); }
 const std::vector<StageWorker*>& Trainer::workers() const { return impl_->workers; }
 const Resume& Trainer::resume() const { return impl_->resume; }
 RngTracker& Trainer::random(std::size_t worker) { return impl_->random[worker]; }
+bool Trainer::evaluates_only() const { return impl_->evaluates_only; }
 const Text* Trainer::text() const { return impl_->toy() ? nullptr : &impl_->text; }
 
 }  // namespace plumbline

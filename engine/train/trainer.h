@@ -64,10 +64,10 @@ class Trainer {
   static Result<std::unique_ptr<Trainer>> create(RunConfig config, Options options);
   ~Trainer();
 
-  // Trains and evaluates to the end, to config.train.exit_interval, or to the first step that does not complete. Saves
-  // after the evaluations, every checkpoint.interval iterations and where it ends well; between these every
-  // checkpoint.non_persistent_interval iterations. Errors are a worker's,
-  // on_step's or a save's.
+  // Trains and evaluates to the end, to config.train.exit_interval, or to the first step that does not
+  // complete; with a forward-only schedule it evaluates, once. Saves after the evaluations, every
+  // checkpoint.interval iterations and where it ends well; between these every
+  // checkpoint.non_persistent_interval iterations. Errors are a worker's, on_step's or a save's.
   Result<TrainOutcome> run();
 
   // One training step; for tests.
@@ -78,9 +78,11 @@ class Trainer {
   RunRecord& record();
   const Program& program() const;                    // of the steps with config.schedule.microbatches
   const std::vector<StageWorker*>& workers() const;  // of the ranks in this process, by rank
-  const Text* text() const;                          // null for the toy model
-  const Resume& resume() const;                      // what the run went on from
-  RngTracker& random(std::size_t worker);            // random states of a rank, saved and loaded with it
+  // The schedule is forward-only: the run is one evaluation, of what was loaded or of the initial weights.
+  bool evaluates_only() const;
+  const Text* text() const;                // null for the toy model
+  const Resume& resume() const;            // what the run went on from
+  RngTracker& random(std::size_t worker);  // random states of a rank, saved and loaded with it
 
  private:
   struct Impl;

@@ -207,4 +207,14 @@ class Matching {
 
 std::vector<Finding> explain_matching(const CheckWorld& world, Arm arm) { return Matching(world, arm).run(); }
 
+std::array<std::vector<Finding>, 2> crossed_labels(const CheckWorld& world) {
+  std::array<std::vector<Finding>, 2> out;
+  for (const Arm arm : {Arm::kNo, Arm::kYes}) {
+    for (Finding& finding : explain_matching(world, arm))
+      if (finding.kind == FindingKind::kLabelMismatch)
+        out[arm == Arm::kYes ? 1 : 0].push_back(std::move(finding));
+  }
+  return out;
+}
+
 }  // namespace plumbline::verify

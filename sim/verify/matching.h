@@ -4,6 +4,7 @@
 // and visits everything again.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "sim/verdict.h"
@@ -12,6 +13,10 @@
 namespace plumbline::verify {
 
 std::vector<Finding> explain_matching(const CheckWorld& world, Arm arm);
+
+// Messages of one size whose ends are labelled differently, by the arm that is taken: [0] no, [1] yes (or no arm at
+// all). For backends that move bytes and cannot see labels; the first operation of each is the receive.
+std::array<std::vector<Finding>, 2> crossed_labels(const CheckWorld& world);
 
 // Items of a thread that are executed in an arm and that `port_matches`, in host order.
 template <typename Matches>

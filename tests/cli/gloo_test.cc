@@ -267,5 +267,30 @@ TEST(GlooRun, AnotherProgramOnOneRankAndARankThatNeverComes) {
   EXPECT_NE(std::string::npos, alone.err.find("rank 1 did not come")) << alone.err;
 }
 
+// A forward-only schedule is one evaluation, and nothing else.
+TEST(GlooRun, ForwardOnlyEvaluatesAsTheSimulatorDoes) {
+  NEEDS_ENGINE;
+  const std::string sim = temporary("sim.plmb"), real = temporary("gloo.plmb");
+  const std::string run = kSmall + "--schedule forward-only --eval-iters 2 -o ";
+  const Outcome simulated = run_engine(run + sim);
+  ASSERT_EQ(0, simulated.code) << simulated.err;
+  EXPECT_NE(std::string::npos, simulated.out.find("nothing is trained")) << simulated.out;
+  const Outcome measured = run_engine(run + real + " --backend gloo --nproc 2");
+  ASSERT_EQ(0, measured.code) << measured.err;
+  const RunRecord a = record_at(sim), b = record_at(real);
+  ASSERT_EQ(2u, a.steps.size());
+  ASSERT_EQ(2u, b.steps.size());
+  for (std::size_t i = 0; i < a.steps.size(); ++i) {
+    EXPECT_TRUE(b.steps[i].evaluation);
+    EXPECT_EQ(a.steps[i].loss, b.steps[i].loss);
+  }
+  EXPECT_EQ(2, b.ranks_a_machine);
+  EXPECT_GE(b.cores, 1);
+  EXPECT_GT(b.events.front().cpu, 0);
+  const Outcome nothing = run_engine(kSmall + "--schedule forward-only --eval-iters 0");
+  EXPECT_EQ(2, nothing.code);
+  EXPECT_NE(std::string::npos, nothing.err.find("--eval-iters")) << nothing.err;
+}
+
 }  // namespace
 }  // namespace plumbline

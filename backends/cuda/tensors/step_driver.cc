@@ -1,8 +1,12 @@
 #include "backends/cuda/tensors/step_driver.h"
 
+#include <cstdlib>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include "backends/cuda/loopback_transport.h"
 #include "backends/cuda/nccl_transport.h"
@@ -15,18 +19,21 @@ class Ranks final : public StepDriver {
  public:
   Ranks(std::shared_ptr<const Libraries> libraries, const CudaRunOptions& options,
         const LinkedProgram& linked, const std::vector<Worker*>& workers)
-      : clock_(options.make_clock ? options.make_clock(*libraries) : steady_clock()) {
+      : name_(backend_name(options.level)),
+        clock_(options.make_clock ? options.make_clock(*libraries) : steady_clock()) {
     std::vector<LocalRank> local;
     std::vector<ServedRank> served;
     for (std::uint32_t thread = 0; thread < workers.size(); ++thread) {
       const Rank rank = linked.program->threads[thread].rank;
-      const int device = options.level == Level::kNccl ? rank : options.device;
+      const int device = options.level == Level::kNccl     ? rank
+                         : options.level == Level::kShared ? rank % options.devices
+                                                           : options.device;
       kernels_.push_back(options.make_kernels ? options.make_kernels(*libraries, rank, *workers[thread])
                                               : std::make_unique<HostKernels>(*libraries, *workers[thread]));
       local.push_back({thread, {libraries, device}});
       served.push_back({local.back(), kernels_.back().get()});
     }
-    if (options.level == Level::kNccl) {
+    if (options.level != Level::kLoopback) {
       transport_ = std::make_unique<NcclTransport>(local, ids_);
     } else {
       transport_ = std::make_unique<LoopbackTransport>(local);
@@ -39,7 +46,7 @@ class Ranks final : public StepDriver {
     set_program(linked);
   }
 
-  std::string name() const override { return "cuda"; }
+  std::string name() const override { return name_; }
   std::string mode() const override { return mode_ + ", " + transport_->level(); }
   void set_program(const LinkedProgram& linked) override { program_ = driver_->set_program(linked); }
   Result<SimStep> run_step(int step, RunRecord& record) override {
@@ -48,6 +55,7 @@ class Ranks final : public StepDriver {
   }
 
  private:
+  std::string name_;
   std::unique_ptr<HostClock> clock_;
   std::vector<std::unique_ptr<StageKernels>> kernels_;
   LocalIds ids_;
@@ -60,10 +68,56 @@ class Ranks final : public StepDriver {
 
 }  // namespace
 
+std::string backend_name(Level level) {
+  if (level == Level::kLoopback) return "cuda-loopback";
+  return level == Level::kNccl ? "cuda-nccl" : "cuda-nccl-shared";
+}
+
+namespace {
+
+// Whether NCCL lets several ranks share a device; the error says what is missing for it.
+Status can_share(int devices, int ranks, const LibraryPaths& paths) {
+  constexpr const char* kSwitch = "NCCL_MULTI_RANK_GPU_ENABLE";
+  constexpr int kFirst = 23000;
+  const auto libraries = load_libraries({.nccl = true, .memory_operations = false}, paths);
+  if (!libraries) return tl::unexpected(libraries.error());
+  const char* set = std::getenv(kSwitch);
+  const bool on = set != nullptr && std::string_view(set) == "1";
+  if (on && (*libraries)->nccl_version >= kFirst) return {};
+  return fail(
+      ErrorCode::kUnsupported,
+      fmt::format("NCCL wants a device a rank, and there are {} for {} ranks; --cuda-level loopback runs all "
+                  "ranks on one device, and so does NCCL 2.30 or newer with {}=1 (this is {}, {})",
+                  devices, ranks, kSwitch, nccl_version_text((*libraries)->nccl_version),
+                  on ? "and it is set" : "and it is not set"));
+}
+
+}  // namespace
+
+Result<Placement> level_for(int ranks, std::optional<Level> wished, const LibraryPaths& paths) {
+  const Status raised = raise_connections();  // for loopback; CUDA's first call is too late
+  const auto libraries = load_libraries({.nccl = false, .memory_operations = false}, paths);
+  if (!libraries) return tl::unexpected(libraries.error());
+  Placement out;
+  const int code = (*libraries)->cuda.cudaGetDeviceCount(&out.devices);
+  if (code != kCudaSuccess || out.devices == 0)
+    return fail(
+        ErrorCode::kMissing,
+        fmt::format("CUDA finds no device here ({}); --backend gloo and --backend sim need none",
+                    code == kCudaSuccess ? "0 devices" : (*libraries)->cuda.cudaGetErrorString(code)));
+  out.level = wished.value_or(out.devices >= ranks ? Level::kNccl : Level::kLoopback);
+  if (out.level == Level::kNccl && out.devices < ranks) {
+    PL_TRY(can_share(out.devices, ranks, paths));
+    out.level = Level::kShared;
+  }
+  if (out.level == Level::kLoopback && !raised) return tl::unexpected(raised.error());
+  return out;
+}
+
 Result<DriverFactory> driver(CudaRunOptions options) {
   if (options.level == Level::kLoopback) PL_TRY(raise_connections());
   Wanted wanted;
-  wanted.nccl = options.level == Level::kNccl;
+  wanted.nccl = options.level != Level::kLoopback;
   wanted.memory_operations = options.level == Level::kLoopback;
   Result<std::shared_ptr<const Libraries>> libraries = load_libraries(wanted, options.libraries);
   if (!libraries) return tl::unexpected(libraries.error());

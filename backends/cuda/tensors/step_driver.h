@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "backends/cuda/driver.h"
@@ -14,13 +15,18 @@
 namespace plumbline::cuda {
 
 enum class Level : std::uint8_t {
-  kNccl,      // rank r on device r, NCCL between them
+  kNccl,    // rank r on device r, NCCL between them
+  kShared,  // NCCL 2.30 or newer with NCCL_MULTI_RANK_GPU_ENABLE=1: rank r on device r mod their number (N71)
   kLoopback,  // all ranks on one device, stream memory operations between them
 };
 
+// What a record calls it: "cuda-nccl", "cuda-nccl-shared", "cuda-loopback".
+std::string backend_name(Level level);
+
 struct CudaRunOptions {
   Level level = Level::kNccl;
-  int device = 0;  // kLoopback
+  int device = 0;   // kLoopback
+  int devices = 1;  // kShared
   LibraryPaths libraries;
   Nanoseconds timeout = Nanoseconds{600} * 1000000000;
   // The kernels of a rank; without it HostKernels around the rank's worker.
@@ -28,6 +34,15 @@ struct CudaRunOptions {
   // Without it the steady clock.
   std::function<std::unique_ptr<HostClock>(const Libraries&)> make_clock;
 };
+
+struct Placement {
+  Level level = Level::kNccl;
+  int devices = 0;  // of this machine
+};
+// The level for so many ranks: NCCL where there is a device for each, else loopback. NCCL wished for fewer devices is
+// shared by ranks if it can do that and has been told to, else an error (kUnsupported), as is a machine without a
+// device, or without CUDA's runtime (kMissing).
+Result<Placement> level_for(int ranks, std::optional<Level> wished, const LibraryPaths& libraries = {});
 
 // Loads the libraries at once: the error says what is missing.
 Result<DriverFactory> driver(CudaRunOptions options);

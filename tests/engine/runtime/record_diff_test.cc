@@ -98,5 +98,29 @@ TEST(Calibrate, FindsTheCostsThatTheRecordWasMadeWith) {
   EXPECT_EQ((std::vector<Nanoseconds>{2'000, 2'000, 2'000, 7'000}), fitted->time_of(config).forward);
 }
 
+// A record whose kernels know their computing time and shared cores goes through a file and a merge.
+TEST(Record, CoresAndComputingTimeAreKept) {
+  RunRecord record = small_record();
+  record.cores = 2;
+  record.ranks_a_machine = 2;
+  for (RunEvent& event : record.events)
+    if (event.label < 4) event.cpu = event.end - event.start - 100;
+  record.pipeline_coordinate = {0, 1};
+  record.replica = {0, 0};
+  const Result<RunRecord> read = parse_record(serialize_record(record), "r");
+  ASSERT_TRUE(read) << read.error().text();
+  EXPECT_EQ(2, read->cores);
+  EXPECT_EQ(2, read->ranks_a_machine);
+  EXPECT_EQ(record.events, read->events);
+  RunRecord other = record;
+  other.cores = 4;
+  other.events.clear();
+  const Result<RunRecord> merged = merge_records({record, other});
+  ASSERT_TRUE(merged) << merged.error().text();
+  EXPECT_EQ(2, merged->cores);
+  other.cores = 0;
+  EXPECT_FALSE(merge_records({record, other})) << "a part that does not know its cores";
+}
+
 }  // namespace
 }  // namespace plumbline

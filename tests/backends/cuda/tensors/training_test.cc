@@ -5,27 +5,13 @@
 
 #include <gtest/gtest.h>
 
-#include "backends/cuda/tensors/step_driver.h"
-#include "tests/backends/cuda/doubles.h"
+#include "tests/backends/cuda/tensors/on_doubles.h"
 #include "tests/engine/train/small_run.h"
 
 namespace plumbline::cuda {
 namespace {
 
 using test::Layout;
-
-class SteppingClock final : public HostClock {
- public:
-  explicit SteppingClock(const Doubles& on) : on_(on) {}
-  Nanoseconds now() override { return on_.now() + waited_; }
-  void idle() override {
-    if (on_.step() == 0) waited_ += 1000000000;
-  }
-
- private:
-  const Doubles& on_;
-  Nanoseconds waited_ = 0;
-};
 
 struct Trained {
   std::vector<StepRow> rows;
@@ -46,17 +32,8 @@ Trained trained(const RunConfig& config, Trainer::Options options) {
 void expect_equal_training(const RunConfig& config, Level level, int exit_code = 0) {
   const auto [sim, sim_code] = trained(config, {});
   EXPECT_EQ(sim_code, exit_code);
-  const Doubles& on = doubles(config.parallel.pp * config.parallel.dp);
-  const std::string file = PLUMBLINE_DOUBLES;
-  CudaRunOptions run;
-  run.level = level;
-  run.libraries = {.cudart = file, .driver = file, .nccl = file, .nvtx = file};
-  run.timeout = 1000000000;
-  run.make_clock = [&on](const Libraries&) { return std::make_unique<SteppingClock>(on); };
-  Result<DriverFactory> factory = driver(run);
-  ASSERT_TRUE(factory) << factory.error().text();
   Trainer::Options options;
-  options.driver = std::move(*factory);
+  options.driver = driver_on_doubles(config, level);
   const auto [cuda, cuda_code] = trained(config, std::move(options));
   EXPECT_EQ(cuda_code, exit_code);
   ASSERT_EQ(sim.size(), cuda.size());
@@ -95,6 +72,36 @@ TEST(CudaTraining, GivesTheSimulatorsNumbersInLoopback) {
   RunConfig toy = test::toy_config({ScheduleKind::kInterleaved, 4, 2, 4, 1}, Precision::kFp16);
   toy.train.iterations = 3;
   expect_equal_training(toy, Level::kLoopback);
+}
+
+// Batched calls with pp = 2 and two chunks pair the wrong messages. The bytes arrive; that they are others' is said.
+TEST(CudaTraining, FindsCrossedLabels) {
+  RunConfig config = test::small_config({ScheduleKind::kInterleaved, 2, 2, 4, 1}, Precision::kFp32);
+  config.train.iterations = 2;
+  expect_equal_training(config, Level::kNccl, 4);
+}
+
+// NCCL and several ranks on one device: only where NCCL can, and has been told to (N71).
+TEST(CudaLevel, RanksShareADeviceInNcclOnlyIfItIsToldTo) {
+  static_cast<void>(doubles(2));
+  const std::string file = PLUMBLINE_DOUBLES;
+  const LibraryPaths paths{.cudart = file, .driver = file, .nccl = file, .nvtx = file};
+  ASSERT_TRUE(level_for(2, std::nullopt, paths));
+  EXPECT_EQ(Level::kNccl, level_for(2, std::nullopt, paths)->level);
+  EXPECT_EQ(Level::kLoopback, level_for(4, std::nullopt, paths)->level);
+  ::setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+  const Result<Placement> old = level_for(4, Level::kNccl, paths);
+  ASSERT_FALSE(old);
+  EXPECT_NE(std::string::npos, old.error().message.find("this is NCCL 2.28.9")) << old.error().message;
+  ::setenv("PLUMBLINE_DOUBLE_NCCL", "23007", 1);
+  const Result<Placement> shared = level_for(4, Level::kNccl, paths);
+  ASSERT_TRUE(shared) << shared.error().text();
+  EXPECT_EQ(Level::kShared, shared->level);
+  EXPECT_EQ(2, shared->devices);
+  EXPECT_EQ(Level::kNccl, level_for(2, Level::kNccl, paths)->level) << "there is one for each";
+  ::unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  EXPECT_FALSE(level_for(4, Level::kNccl, paths));
+  ::unsetenv("PLUMBLINE_DOUBLE_NCCL");
 }
 
 // A loss scale that no gradient survives: every step is skipped, on both sides, and the run says so.
