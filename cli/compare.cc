@@ -9,7 +9,6 @@
 #include "cli/common/exit_codes.h"
 #include "cli/common/options_binding.h"
 #include "cli/common/output.h"
-#include "cli/recompute_options.h"
 #include "cli/schedule_input.h"
 #include "cli/variants.h"
 #include "cli/verdict_output.h"
@@ -65,8 +64,7 @@ std::vector<double> slow_ranks(const RunConfig& config, int ranks) {
   return factors;
 }
 
-Result<ComparedSchedule> evaluated(RunConfig config, std::optional<Schedule> given, const Options& options,
-                                   const RecomputeOptions& recompute) {
+Result<ComparedSchedule> evaluated(RunConfig config, std::optional<Schedule> given, const Options& options) {
   if (!options.per_chunk) share_costs(config.time, config.schedule.chunks);
   if (!given) {
     Result<Schedule> made = schedule_of(config);
@@ -76,7 +74,6 @@ Result<ComparedSchedule> evaluated(RunConfig config, std::optional<Schedule> giv
   ComparedSchedule out;
   out.schedule = std::move(*given);
   ModelShape shape = model_shape(config);
-  PL_TRY(apply_recompute(recompute, shape));
   // Rows from a file need not have as many stages on each rank.
   shape.stages.resize(static_cast<std::size_t>(out.schedule.stages), shape.stages.back());
   StageCosts costs = generator_args_of(config, boundary_activation(shape)).costs;
@@ -85,14 +82,13 @@ Result<ComparedSchedule> evaluated(RunConfig config, std::optional<Schedule> giv
   if (!pair) return tl::unexpected(pair.error());
   costs.pair = *pair;
   if (!options.per_chunk && costs.pair.size() == 1) costs.pair.front() /= config.schedule.chunks;
+  costs.recompute = recompute_times(shape, costs.forward);
+  ModelSizes sizes = sizes_of(shape);
+  if (config.memory.stash > 0) std::fill(sizes.stash.begin(), sizes.stash.end(), config.memory.stash);
   ActivationModel activations;
-  activations.held.clear();
-  for (int stage = 0; stage < out.schedule.stages; ++stage) {
-    activations.held.push_back(config.memory.stash > 0 ? config.memory.stash : stage_stash(shape, stage));
-    const Nanoseconds forward = entry_of(costs.forward, stage);
-    costs.recompute.push_back(
-        static_cast<Nanoseconds>(static_cast<double>(forward) * recomputed_share(shape, stage)));
-  }
+  activations.held = sizes.stash;
+  if (!sizes.rebuilt.empty())
+    activations.rebuilt = sizes.rebuilt, activations.rebuilt_split = sizes.rebuilt_split;
   Result<Evaluation> evaluation = evaluate(out.schedule, costs, &out.times);
   if (!evaluation) return tl::unexpected(evaluation.error());
   out.evaluation = std::move(*evaluation);
@@ -100,22 +96,20 @@ Result<ComparedSchedule> evaluated(RunConfig config, std::optional<Schedule> giv
   return out;
 }
 
-Result<ComparedSchedule> compared(const std::vector<std::string>& words, const Options& options,
-                                  const RecomputeOptions& recompute) {
+Result<ComparedSchedule> compared(const std::vector<std::string>& words, const Options& options) {
   const Result<ScheduleInput> input = load_schedule(words);
   if (!input) return tl::unexpected(input.error());
   if (!input->schedule)
     return fail(ErrorCode::kUnsupported,
                 input->name + " is a Program; compare takes schedules, 'plumbline diff' Programs");
   const bool rows = input->kind == InputKind::kCsv;
-  return evaluated(input->config, rows ? input->schedule : std::nullopt, options, recompute);
+  return evaluated(input->config, rows ? input->schedule : std::nullopt, options);
 }
 
 // A schedule that knows only other numbers of chunks than one is tried with two and four, unless the command line
 // says.
-Result<ComparedSchedule> compared_with_chunks(const std::vector<std::string>& words, const Options& options,
-                                              const RecomputeOptions& recompute) {
-  Result<ComparedSchedule> first = compared(words, options, recompute);
+Result<ComparedSchedule> compared_with_chunks(const std::vector<std::string>& words, const Options& options) {
+  Result<ComparedSchedule> first = compared(words, options);
   const bool said = std::any_of(words.begin(), words.end(), [](const std::string& word) {
     return word.rfind("--vp", 0) == 0 || word.rfind("--num-virtual", 0) == 0 ||
            word.find("schedule.chunks") != std::string::npos;
@@ -124,7 +118,7 @@ Result<ComparedSchedule> compared_with_chunks(const std::vector<std::string>& wo
   for (const char* chunks : {"2", "4"}) {
     std::vector<std::string> more = words;
     more.insert(more.end(), {"--vp", chunks});
-    Result<ComparedSchedule> again = compared(more, options, recompute);
+    Result<ComparedSchedule> again = compared(more, options);
     if (again) return again;
   }
   return first;
@@ -153,7 +147,7 @@ Status save(const std::string& path, const Result<std::string>& content) {
   return {};
 }
 
-int run(const Options& options, const RecomputeOptions& recompute, const ConfigArguments& arguments) {
+int run(const Options& options, const ConfigArguments& arguments) {
   const Result<Variants> variants = split_variants(arguments.arguments());
   if (!variants) return report(variants.error());
   if (variants->subjects.empty()) {
@@ -166,7 +160,7 @@ int run(const Options& options, const RecomputeOptions& recompute, const ConfigA
   std::vector<ComparedSchedule> all;
   for (std::size_t i = 0; i < variants->subjects.size(); ++i) {
     Result<ComparedSchedule> one =
-        compared_with_chunks(variants->with_shared(variants->subjects[i]), options, recompute);
+        compared_with_chunks(variants->with_shared(variants->subjects[i]), options);
     if (!one) {
       Error error = one.error();
       error.message = variants->names[i] + ": " + error.message;
@@ -208,9 +202,8 @@ Run build(CLI::App& app) {
   app.add_option("--svg", options->svg, "file for the picture");
   app.add_option("-o,--out", options->html, "file for a page with table and picture");
   app.add_option("--most-ranks", options->most_ranks, "ranks drawn in text");
-  const auto recompute = add_recompute_options(app);
   const auto arguments = add_config_arguments(app);
-  return [=]() -> int { return run(*options, *recompute, *arguments); };
+  return [=]() -> int { return run(*options, *arguments); };
 }
 
 const RegisterCommand kCommand(

@@ -12,7 +12,6 @@
 #include "cli/common/options_binding.h"
 #include "cli/common/output.h"
 #include "cli/input.h"
-#include "cli/recompute_options.h"
 #include "engine/base/json_writer.h"
 #include "engine/base/units.h"
 #include "engine/config/flags.h"
@@ -31,9 +30,14 @@ struct Subject {
   ModelShape shape;
 };
 
-Result<Subject> from_megatron(const LaunchScript& script, const std::string& name) {
-  const Result<MegatronImport> import = import_megatron(script, name);
+Result<Subject> from_megatron(const LaunchScript& script, const std::string& name,
+                              const Assignments& what_if) {
+  Result<MegatronImport> import = import_megatron(script, name);
   if (!import) return tl::unexpected(import.error());
+  LoadedConfig loaded;
+  loaded.config = std::move(import->config);
+  PL_TRY(apply_assignments(what_if, loaded));
+  import->config = std::move(loaded.config);
   Validation valid = validate_all(import->config, {}, Purpose::kCheck);
   for (const std::string& text : valid.warnings) warn(text);
   if (!valid.ok()) return tl::unexpected(valid.errors.front());
@@ -52,24 +56,25 @@ Result<Subject> subject_of(std::vector<std::string> words) {
   if (dashes != words.end()) {
     const Result<LaunchScript> script = read_launch_words(std::vector<std::string>(dashes + 1, words.end()));
     if (!script) return tl::unexpected(script.error());
-    return from_megatron(*script, "");
+    return from_megatron(*script, "", {});
   }
   const Result<ParsedFlags> flags = parse_flags(words);
   if (!flags) return tl::unexpected(flags.error());
   if (flags->words.size() == 1 && !is_toml(flags->words.front())) {
-    if (words.size() > 1) {
+    // What is recomputed may be tried beside the script.
+    for (const Assignment& assignment : flags->assignments) {
+      if (assignment.option->section == "memory") continue;
       return fail(
           ErrorCode::kUsage,
-          fmt::format(
-              "'{}' is read as a launch script, and flags beside it belong into it; a configuration ends in "
-              ".toml",
-              flags->words.front()));
+          fmt::format("'{}' is read as a launch script, and {} beside it belongs into it; a configuration "
+                      "ends in .toml",
+                      flags->words.front(), assignment.origin.text));
     }
     const Result<std::string> text = read_input(flags->words.front());
     if (!text) return tl::unexpected(text.error());
     const Result<LaunchScript> script = read_launch_script(*text, flags->words.front());
     if (!script) return tl::unexpected(script.error());
-    return from_megatron(*script, flags->words.front());
+    return from_megatron(*script, flags->words.front(), flags->assignments);
   }
   Result<ValidConfig> valid = load_arguments(words, Purpose::kCheck);
   if (!valid) return tl::unexpected(valid.error());
@@ -102,9 +107,9 @@ void print_text(const MemoryEstimate& estimate, const Subject& subject, Bytes li
   const std::size_t largest = static_cast<std::size_t>(estimate.largest);
   print_line(fmt::format("peak: rank {}, {} at {}", estimate.largest,
                          format_bytes(estimate.ranks[largest].peak), estimate.ranks[largest].peak_text));
-  if (estimate.recompute[largest] > 0)
-    print_line(
-        fmt::format("of its activations {} are being recomputed", format_bytes(estimate.recompute[largest])));
+  if (estimate.ranks[largest].rebuilt > 0)
+    print_line(fmt::format("of its activations {} are recomputed ones",
+                           format_bytes(estimate.ranks[largest].rebuilt)));
   if (limit > 0) {
     print_line(fmt::format("limit: {}, {} of it used", format_bytes(limit),
                            percent(estimate.ranks[largest].peak, limit)));
@@ -122,17 +127,15 @@ void print_json(const MemoryEstimate& estimate, Bytes limit) {
     for (int kind = 0; kind < kMemoryClasses; ++kind)
       json.field(memory_class_name(static_cast<MemoryClass>(kind)),
                  bytes.at_peak[static_cast<std::size_t>(kind)]);
-    json.field("recomputed", estimate.recompute[rank]).field("peak", bytes.peak).field("at", bytes.peak_text);
+    json.field("recomputed", bytes.rebuilt).field("peak", bytes.peak).field("at", bytes.peak_text);
     json.end_object();
   }
   print_line(json.end_array().end_object().text());
 }
 
-int run(const Options& options, const RecomputeOptions& recompute, const std::vector<std::string>& words) {
-  Result<Subject> subject = subject_of(words);
+int run(const Options& options, const std::vector<std::string>& words) {
+  const Result<Subject> subject = subject_of(words);
   if (!subject) return report(subject.error());
-  if (const Status applied = apply_recompute(recompute, subject->shape); !applied)
-    return report(applied.error());
   Bytes limit = subject->config.memory.limit;
   if (!options.memory_limit.empty()) {
     const Result<Bytes> given = parse_bytes(options.memory_limit);
@@ -154,9 +157,8 @@ Run build(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_flag("--json", options->json, "one JSON document, in bytes");
   app.add_option("--memory-limit", options->memory_limit, "of a rank, as 80GiB; above it the exit code is 5");
-  const auto recompute = add_recompute_options(app);
   const auto arguments = add_config_arguments(app);
-  return [=]() -> int { return run(*options, *recompute, arguments->arguments()); };
+  return [=]() -> int { return run(*options, arguments->arguments()); };
 }
 
 const RegisterCommand kCommand(

@@ -69,11 +69,34 @@ HoldingBounds bounds_of(const InputOptions& options, const RunConfig& config) {
   return bounds;
 }
 
-// The cap that a generator was given is a promise of it, and of rows the wish of whoever asks.
-void hold_to_bounds(const Schedule& schedule, const InputOptions& options, Purpose purpose, Input& input) {
+// The cap that a generator was given is a promise of it, and of rows the wish of whoever asks. `which` begins what a
+// finding says.
+void hold_to_bounds(const Schedule& schedule, const InputOptions& options, Purpose purpose, Input& input,
+                    const std::string& which = {}) {
   if (purpose != Purpose::kCheck || !input.structure.empty()) return;
-  for (const ScheduleFinding& fault : check_bounds(schedule, bounds_of(options, input.config)))
+  for (const ScheduleFinding& fault : check_bounds(schedule, bounds_of(options, input.config))) {
     input.holdings.push_back(schedule_finding(FindingKind::kMemoryLimit, fault, schedule));
+    input.holdings.back().why = which + input.holdings.back().why;
+  }
+}
+
+// The schedules of all steps of a run: a ramp-up has several.
+Status examine_steps(const InputOptions& options, Purpose purpose, Input& input) {
+  const Result<std::vector<RunConfig>> configs = step_configs(input.config);
+  if (!configs) return tl::unexpected(configs.error());
+  for (const RunConfig& config : *configs) {
+    const Result<Schedule> schedule = schedule_of(config);
+    if (!schedule) return tl::unexpected(schedule.error());
+    const std::string which = configs->size() > 1
+                                  ? fmt::format("in steps of {} microbatches: ", config.schedule.microbatches)
+                                  : std::string();
+    for (const ScheduleFinding& fault : validate_schedule(*schedule)) {
+      input.structure.push_back(schedule_finding(FindingKind::kStructure, fault, *schedule));
+      input.structure.back().why = which + input.structure.back().why;
+    }
+    hold_to_bounds(*schedule, options, purpose, input, which);
+  }
+  return {};
 }
 
 Status refuse_bounds(const InputOptions& options, const Input& input) {
@@ -201,10 +224,7 @@ Status read_config(const std::vector<std::string>& arguments, const InputOptions
     hold_to_bounds(*schedule, options, purpose, input);
     return {};
   }
-  for (const ScheduleFinding& fault : validate_schedule(*schedule)) {
-    input.structure.push_back(schedule_finding(FindingKind::kStructure, fault, *schedule));
-  }
-  hold_to_bounds(*schedule, options, purpose, input);
+  PL_TRY(examine_steps(options, purpose, input));
   return input.structure.empty() ? plan_into(input) : Status();
 }
 

@@ -46,7 +46,4 @@ Result<std::string> comparison_html(const std::vector<ComparedSchedule>& schedul
 
 std::string comparison_json(const std::vector<ComparedSchedule>& schedules);
 
-// Recomputation has a colour of its own in every picture.
-constexpr Colour kRecomputeColour{0xF0, 0xE4, 0x42};
-
 }  // namespace plumbline

@@ -35,6 +35,8 @@ std::string_view slot_words(SlotKind kind) {
       return "gradient";
     case SlotKind::kStash:
       return "stash";
+    case SlotKind::kRebuilt:
+      return "recomputed activations";
     case SlotKind::kMainGrads:
       return "gradients";
     case SlotKind::kParameters:
@@ -91,6 +93,8 @@ std::string_view kernel_words(KernelKind kind) {
       return "begin to gather parameters";
     case KernelKind::kReshard:
       return "drop gathered parameters";
+    case KernelKind::kRecompute:
+      return "recomputation";
     case KernelKind::kOther:
       break;
   }
@@ -132,20 +136,22 @@ WorkKind work_kind(const EventLabel& label) {
       return WorkKind::kInputGrad;
     case KernelKind::kWeightGrad:
       return WorkKind::kWeightGrad;
+    case KernelKind::kRecompute:
+      return WorkKind::kRecompute;
     default:
       return WorkKind::kOptimizer;
   }
 }
 
 std::string_view work_letter(WorkKind kind) {
-  constexpr std::string_view kLetters[kWorkKinds] = {"F", "B", "I", "W", "OPT", "SEND", "RECV", "COLL"};
+  constexpr std::string_view kLetters[kWorkKinds] = {"F", "B", "I", "W", "OPT", "SEND", "RECV", "COLL", "R"};
   return kLetters[static_cast<std::size_t>(kind)];
 }
 
 std::string_view work_title(WorkKind kind) {
-  constexpr std::string_view kTitles[kWorkKinds] = {"forward",         "backward",  "input gradient",
-                                                    "weight gradient", "optimizer", "send",
-                                                    "receive",         "collective"};
+  constexpr std::string_view kTitles[kWorkKinds] = {"forward",         "backward",   "input gradient",
+                                                    "weight gradient", "optimizer",  "send",
+                                                    "receive",         "collective", "recomputation"};
   return kTitles[static_cast<std::size_t>(kind)];
 }
 

@@ -22,14 +22,19 @@ enum class WorkKind : std::uint8_t {
   kSend,
   kRecv,
   kCollective,
+  kRecompute,  // last, so that the page's numbers of the others stay
 };
-constexpr int kWorkKinds = 8;
+constexpr int kWorkKinds = 9;
 
 WorkKind work_kind(const EventLabel& label);
-constexpr bool is_pipeline(WorkKind kind) { return kind <= WorkKind::kWeightGrad; }
-constexpr bool is_communication(WorkKind kind) { return kind >= WorkKind::kSend; }
+constexpr bool is_pipeline(WorkKind kind) {
+  return kind <= WorkKind::kWeightGrad || kind == WorkKind::kRecompute;
+}
+constexpr bool is_communication(WorkKind kind) {
+  return kind >= WorkKind::kSend && kind <= WorkKind::kCollective;
+}
 
-std::string_view work_letter(WorkKind kind);  // "F", "B", "I", "W", "OPT", "SEND", "RECV", "COLL"
+std::string_view work_letter(WorkKind kind);  // "F", "B", "I", "W", "OPT", "SEND", "RECV", "COLL", "R"
 std::string_view work_title(WorkKind kind);   // "forward", "backward", "input gradient", ...
 
 // Whether an event can be drawn: its rank and label exist and its times are in order. Reports skip all

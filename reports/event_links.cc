@@ -119,6 +119,7 @@ class StepLinker {
         first = find(Product::kActivation, stage, e);
         if (first == kNoEvent) first = find(Product::kForward, stage - 1, e);
         break;
+      case WorkKind::kRecompute:
       case WorkKind::kBackward:
       case WorkKind::kInputGrad:
         first = find(Product::kForward, stage, e);

@@ -21,7 +21,7 @@ double luminance(Colour colour) {
 Colour kind_colour(WorkKind kind, int chunk, int chunks) {
   constexpr Colour kBase[kWorkKinds] = {{0x00, 0x72, 0xB2}, {0xE6, 0x9F, 0x00}, {0x00, 0x9E, 0x73},
                                         {0xCC, 0x79, 0xA7}, {0xD5, 0x5E, 0x00}, {0x56, 0xB4, 0xE9},
-                                        {0x56, 0xB4, 0xE9}, {0x7A, 0x7A, 0x7A}};
+                                        {0x56, 0xB4, 0xE9}, {0x7A, 0x7A, 0x7A}, kRecomputeColour};
   const Colour base = kBase[static_cast<std::size_t>(kind)];
   if (chunks <= 1 || chunk <= 0 || is_communication(kind)) return base;
   // In thousandths, so that every machine rounds alike. The last chunk stops short of white, two chunks well

@@ -16,6 +16,9 @@ struct Colour {
   bool operator==(const Colour&) const = default;
 };
 
+// Recomputation has a colour of its own in every picture.
+constexpr Colour kRecomputeColour{0xF0, 0xE4, 0x42};
+
 // Chunk k of a rank with `chunks` chunks is the kind's colour, k steps lighter.
 Colour kind_colour(WorkKind kind, int chunk = 0, int chunks = 1);
 // Black or white, whichever is easier to read on `background`.

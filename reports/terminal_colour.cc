@@ -16,9 +16,10 @@ std::string wrap(std::string_view text, std::string_view code, TerminalColour co
 
 std::string paint_kind(std::string_view text, WorkKind kind, int chunk, int chunks, TerminalColour colour) {
   if (colour == TerminalColour::kAnsi16) {
-    // Blue, yellow, green, magenta, red, cyan, cyan, white; bright for later chunks.
-    constexpr int kBackground[kWorkKinds] = {44, 43, 42, 45, 41, 46, 46, 47};
-    const int background = kBackground[static_cast<std::size_t>(kind)] + (chunk > 0 ? 60 : 0);
+    // Blue, yellow, green, magenta, red, cyan, cyan, white, bright yellow; bright for later chunks.
+    constexpr int kBackground[kWorkKinds] = {44, 43, 42, 45, 41, 46, 46, 47, 103};
+    const int background =
+        kBackground[static_cast<std::size_t>(kind)] + (chunk > 0 && kind != WorkKind::kRecompute ? 60 : 0);
     return wrap(text, fmt::format("{};{}", kind == WorkKind::kForward && chunk == 0 ? 97 : 30, background),
                 colour);
   }

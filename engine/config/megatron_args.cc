@@ -7,6 +7,7 @@
 
 #include "engine/base/text.h"
 #include "engine/config/explain.h"
+#include "engine/config/stage_layers.h"
 
 namespace plumbline {
 namespace {
@@ -22,6 +23,7 @@ class Importer {
     }
     PL_TRY(sizes());
     PL_TRY(chunks());
+    PL_TRY(times());
     PL_TRY(calls());
     for (const Option& option : options())
       if (given_.count(option.name()) > 0) out_.options.push_back(&option);
@@ -147,11 +149,9 @@ class Importer {
       if (given && layers != out_.config.model.layers)
         return refuse(*flag, fmt::format("has {} decoder layers, --num-layers {}; they must be equal", layers,
                                          out_.config.model.layers));
-      out_.layout = std::move(*layout);
+      PL_TRY(set(*flag, "model.layout", flag->values.front()));
       PL_TRY(set(*flag, "model.layers", std::to_string(std::max(1, layers))));
-      PL_TRY(
-          set(*flag, "schedule.chunks", std::to_string(out_.layout.size() / static_cast<std::size_t>(pp))));
-      return times(*flag);
+      return set(*flag, "schedule.chunks", std::to_string(layout->size() / static_cast<std::size_t>(pp)));
     }
     const LaunchFlag* flag = script_.find("--num-layers-per-virtual-pipeline-stage");
     if (flag == nullptr) return {};
@@ -168,14 +168,17 @@ class Importer {
   }
 
   // A stage's times follow its layers: a millisecond each forward, twice that backward.
-  Status times(const LaunchFlag& flag) {
-    const bool equal = std::all_of(out_.layout.begin(), out_.layout.end(), [&](const StageLayers& stage) {
-      return stage.layers + stage.mtp == out_.layout.front().layers + out_.layout.front().mtp;
+  Status times() {
+    if (!has_layer_split(out_.config.model)) return {};
+    const std::vector<StageLayers> stages = split_layers(out_.config).stages;  // empty: validation tells why
+    const bool equal = std::all_of(stages.begin(), stages.end(), [&](const StageLayers& stage) {
+      return stage.layers + stage.mtp == stages.front().layers + stages.front().mtp;
     });
-    if (equal) return {};
+    if (equal || given_.count("time.forward") > 0) return {};
+    const LaunchFlag& flag = script_.flags.front();
     const auto list = [&](int each) {
       std::string text;
-      for (const StageLayers& stage : out_.layout)
+      for (const StageLayers& stage : stages)
         text += fmt::format("{}{}us", text.empty() ? "" : ",",
                             std::max(1, each * (stage.layers + stage.mtp) * 1000));
       return text;

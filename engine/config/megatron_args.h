@@ -9,7 +9,6 @@
 #include "engine/base/result.h"
 #include "engine/config/launch_script.h"
 #include "engine/config/options.h"
-#include "engine/config/pipeline_layout.h"
 #include "engine/config/run_config.h"
 
 namespace plumbline {
@@ -17,7 +16,6 @@ namespace plumbline {
 struct MegatronImport {
   RunConfig config;                    // not validated
   std::vector<const Option*> options;  // those that were given or translated, in table order
-  std::vector<StageLayers> layout;     // empty: equal slices
   int tp = 1, cp = 1, ep = 1;          // of the script; the configuration keeps 1
   std::vector<std::string> notes;      // what was translated, one line each
   std::vector<std::string> ignored;    // flags without a counterpart, in order of the script

@@ -94,6 +94,14 @@ struct Names<NcclVersion> {
                                                           "2.28.9", "2.29.2", "2.29.7", "2.30"};
 };
 template <>
+struct Names<Recompute> {
+  static constexpr std::array<std::string_view, 3> kWords{"none", "selective", "full"};
+};
+template <>
+struct Names<RecomputeMethod> {
+  static constexpr std::array<std::string_view, 2> kWords{"uniform", "block"};
+};
+template <>
 struct Names<Connect> {
   static constexpr std::array<std::string_view, 2> kWords{"warm", "cold"};
 };
@@ -131,6 +139,8 @@ std::string_view name(GroupOrder value) { return word(value); }
 std::string_view name(Mismatch value) { return word(value); }
 std::string_view name(NcclVersion value) { return word(value); }
 std::string_view name(Numerics value) { return word(value); }
+std::string_view name(Recompute value) { return word(value); }
+std::string_view name(RecomputeMethod value) { return word(value); }
 
 template <typename Enum>
 std::vector<std::string> names_of() {
@@ -169,6 +179,8 @@ template std::vector<std::string> names_of<GroupOrder>();
 template std::vector<std::string> names_of<Mismatch>();
 template std::vector<std::string> names_of<NcclVersion>();
 template std::vector<std::string> names_of<Numerics>();
+template std::vector<std::string> names_of<Recompute>();
+template std::vector<std::string> names_of<RecomputeMethod>();
 template std::optional<ScheduleKind> enum_from_name<ScheduleKind>(std::string_view);
 template std::optional<P2pStyle> enum_from_name<P2pStyle>(std::string_view);
 template std::optional<CommMap> enum_from_name<CommMap>(std::string_view);
@@ -190,5 +202,7 @@ template std::optional<GroupOrder> enum_from_name<GroupOrder>(std::string_view);
 template std::optional<Mismatch> enum_from_name<Mismatch>(std::string_view);
 template std::optional<NcclVersion> enum_from_name<NcclVersion>(std::string_view);
 template std::optional<Numerics> enum_from_name<Numerics>(std::string_view);
+template std::optional<Recompute> enum_from_name<Recompute>(std::string_view);
+template std::optional<RecomputeMethod> enum_from_name<RecomputeMethod>(std::string_view);
 
 }  // namespace plumbline

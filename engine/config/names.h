@@ -32,6 +32,8 @@ std::string_view name(GroupOrder value);         // auto, same, call
 std::string_view name(Mismatch value);           // report, emulate
 std::string_view name(NcclVersion value);        // none, 2.18, ...
 std::string_view name(Numerics value);           // ordered, ring, tree, nvls
+std::string_view name(Recompute value);          // none, selective, full
+std::string_view name(RecomputeMethod value);    // uniform, block
 
 // All words of an enum in the order of its enumerators.
 template <typename Enum>

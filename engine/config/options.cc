@@ -37,10 +37,9 @@ struct Foreign {
   std::string_view flag;
   std::string_view advice;
 };
-constexpr std::array<Foreign, 27> kForeign{{
+constexpr std::array<Foreign, 26> kForeign{{
     {"--num-layers-per-virtual-pipeline-stage",
      "give the number of chunks instead: --num-virtual-stages-per-pipeline-rank = layers / (pp * this)"},
-    {"--pipeline-model-parallel-layout", "stages are equal slices of the layers; remove the flag"},
     {"--warmup", "give --lr-warmup-fraction instead"},
     {"--ddp-num-buckets", "give --ddp-bucket-size, in elements, instead"},
     {"--overlap-param-gather-with-optimizer-step",

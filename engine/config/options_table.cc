@@ -142,6 +142,17 @@ Rows memory_rows() {
                     "what one chunk's forward keeps for its backward; 0: from the model"),
       row<SizeText>("memory", "limit", PL_FIELD(memory.limit), {"--memory-limit"},
                     "memory of a rank; 0: no limit"),
+      choice<Recompute>(
+          "memory", "recompute", PL_FIELD(memory.recompute), {"--recompute-granularity"},
+          "what a backward builds again instead of keeping it: attention's scores (selective) or "
+          "whole layers (full)"),
+      choice<RecomputeMethod>(
+          "memory", "recompute_method", PL_FIELD(memory.recompute_method), {"--recompute-method"},
+          "with full: all layers of a stage in groups whose first input is kept (uniform), or the "
+          "first layers of a stage one by one (block)"),
+      row<IntegerText>("memory", "recompute_layers", PL_FIELD(memory.recompute_layers),
+                       {"--recompute-num-layers"},
+                       "with full: layers of a group, or of a stage's block; at least 1"),
   };
 }
 
@@ -232,6 +243,7 @@ std::vector<SwitchFlag> make_switch_flags() {
   return {
       {"--fp16", "train.precision", "fp16"},
       {"--bf16", "train.precision", "bf16"},
+      {"--recompute-activations", "memory.recompute", "selective"},
       {"--use-tp-pp-dp-mapping", "parallel.order", "tp-cp-ep-pp-dp"},
       // Megatron without overlap batches its calls (arguments.py sets batch_p2p_comm to the opposite of the
       // overlap).

@@ -25,6 +25,20 @@ Rows model_rows() {
                        "at least 1; at least 256 to train gpt, whose tokens are bytes"),
       row<NumberText>("model", "init_std", PL_FIELD(model.init_std), {"--init-method-std"},
                       "standard deviation of the initial weights; not negative"),
+      row<IntegerText>("model", "first_layers", PL_FIELD(model.first_layers),
+                       {"--decoder-first-pipeline-num-layers"},
+                       "layers of a pipeline's first rank, its chunks together; 0: as the others"),
+      row<IntegerText>("model", "last_layers", PL_FIELD(model.last_layers),
+                       {"--decoder-last-pipeline-num-layers"}, "the same of the last rank"),
+      row<SwitchText>("model", "embedding_as_layer", PL_FIELD(model.embedding_as_layer),
+                      {"--account-for-embedding-in-pipeline-split"},
+                      "the embedding counts as a layer when layers are dealt out to stages"),
+      row<SwitchText>("model", "loss_as_layer", PL_FIELD(model.loss_as_layer),
+                      {"--account-for-loss-in-pipeline-split"}, "the same of the loss"),
+      row<PlainText>(
+          "model", "layout", PL_FIELD(model.layout), {"--pipeline-model-parallel-layout"},
+          "what each stage holds, as Et*3|(tt|)*2,L: E embedding, t layer, L loss, | ends a stage; sets "
+          "layers and chunks where these are not given; empty: layers are dealt out"),
   };
 }
 

@@ -79,6 +79,17 @@ enum class Numerics : std::uint8_t {
 // Releases in which the order or number of kernels changed.
 enum class NcclVersion : std::uint8_t { kNone, k2_18, k2_22, k2_26, k2_28_9, k2_29_2, k2_29_7, k2_30 };
 
+// Activations that a backward builds again instead of keeping them (Korthikanti et al. 2022, section 5).
+enum class Recompute : std::uint8_t {
+  kNone,
+  kSelective,  // attention's scores, softmax and dropout
+  kFull,       // whole layers, from their inputs
+};
+enum class RecomputeMethod : std::uint8_t {
+  kUniform,  // all layers of a stage, in groups whose first input is kept
+  kBlock,    // the first layers of a stage, one by one
+};
+
 struct ParallelConfig {
   int tp = 1, cp = 1, ep = 1;  // accepted value: 1
   int dp = 1;
@@ -120,6 +131,10 @@ struct ModelConfig {
   int seq_length = 64;
   int vocab = 256;
   double init_std = 0.02;
+  // Which stage holds which layers, unless they are dealt out evenly; one of these three ways (stage_layers.h).
+  int first_layers = 0, last_layers = 0;  // of the first and the last rank of a pipeline; 0: as the others
+  bool embedding_as_layer = false, loss_as_layer = false;  // counts as one when layers are dealt out
+  std::string layout;                                      // "Et*3|(tt|)*29,m|L" (pipeline_layout.h)
 };
 
 struct TrainConfig {
@@ -244,6 +259,9 @@ struct MemoryConfig {
   Bytes activation = 0;
   Bytes stash = 0;  // bytes kept by one chunk's forward for its backward; 0: from the model
   Bytes limit = 0;  // 0: no limit
+  Recompute recompute = Recompute::kNone;
+  RecomputeMethod recompute_method = RecomputeMethod::kUniform;
+  int recompute_layers = 1;  // uniform: layers of a group; block: layers of a stage that are recomputed
 };
 
 // How the operations of a group progress. The defaults: all at once, whatever their number.

@@ -33,6 +33,7 @@ Validation validate_all(RunConfig config, const Origins& origins, Purpose purpos
   detail::derive_grid(book);
   if (!book.ok()) return result;
   detail::derive_batch(book);
+  detail::derive_layout(book);
   detail::check_schedule(book);
   detail::check_model(book);
   detail::check_optimizer(book);

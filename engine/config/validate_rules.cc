@@ -1,10 +1,13 @@
 // Rules that relate values to each other, and the values derived from others.
 #include "engine/config/validate_rules.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "engine/config/names.h"
 #include "engine/config/options.h"
+#include "engine/config/stage_layers.h"
 
 namespace plumbline::detail {
 namespace {
@@ -138,6 +141,16 @@ void derive_grid(RuleBook& book) {
               order ? "the default is tp-cp-ep-dp-pp" : "use fewer ranks or replicas");
 }
 
+void derive_layout(RuleBook& book) {
+  RunConfig& config = book.config;
+  if (config.model.layout.empty()) return;
+  const auto stages = parse_pipeline_layout(config.model.layout, config.parallel.pp);
+  if (!stages) return;  // check_model tells
+  if (!book.origins.given("model.layers")) config.model.layers = std::max(1, layers_of(*stages));
+  if (!book.origins.given("schedule.chunks"))
+    config.schedule.chunks = static_cast<int>(stages->size()) / config.parallel.pp;
+}
+
 void check_schedule(RuleBook& book) {
   ScheduleConfig& s = book.config.schedule;
   const int pp = book.config.parallel.pp;
@@ -195,9 +208,15 @@ void check_schedule(RuleBook& book) {
 void check_model(RuleBook& book) {
   ModelConfig& m = book.config.model;
   if (m.ffn_hidden == 0) m.ffn_hidden = 4 * m.hidden;
+  const LayerSplit split = split_layers(book.config);
+  if (split.broken) book.refuse(split.broken->option, split.broken->rule, split.broken->fix);
   if (book.purpose != Purpose::kRun) return;
+  const auto predicts = [](const StageLayers& stage) { return stage.mtp > 0; };
+  if (std::any_of(split.stages.begin(), split.stages.end(), predicts))
+    book.refuse("model.layout", "has layers of multi-token prediction, and no model here trains them",
+                "leave out 'm'", ErrorCode::kUnsupported);
   const int stages = book.config.stages();
-  if (m.layers % stages != 0) {
+  if (!has_layer_split(m) && m.layers % stages != 0) {
     book.refuse("model.layers",
                 fmt::format("is not a multiple of the {} stages (parallel.pp={} * schedule.chunks={})",
                             stages, book.config.parallel.pp, book.config.schedule.chunks),

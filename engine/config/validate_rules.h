@@ -36,6 +36,7 @@ void check_numbers(RuleBook& book);  // floating-point values, times and sizes a
 void derive_grid(RuleBook& book);    // parallel -> grid
 // validate_batch.cc: global_batch_size -> microbatches, samples -> iterations, the numbers of microbatches
 void derive_batch(RuleBook& book);
+void derive_layout(RuleBook& book);   // a layout's number of layers and chunks, where these are not given
 void check_schedule(RuleBook& book);  // chunks, group size, microbatches for the kind; derives group_size
 void check_model(RuleBook& book);     // divisibility where something is trained; derives ffn_hidden
 void check_optimizer(

@@ -64,11 +64,4 @@ void add_stage_sizes(const std::vector<StageParameter>& parameters, ModelSizes& 
   sizes.stash.push_back(static_cast<Bytes>(parameters.size()) * sizes.activation);
 }
 
-LayerRange layers_of_stage(int layers, int stage, int stages) {
-  const int each = layers / stages;
-  const int more = layers % stages;
-  const int begin = stage * each + std::min(stage, more);
-  return {begin, begin + each + (stage < more ? 1 : 0)};
-}
-
 }  // namespace plumbline

@@ -30,12 +30,4 @@ ModelSizes sizes_by_making(const RunConfig& config) {
   return sizes;
 }
 
-// The layers of a stage when `layers` are split evenly in order, the first stages taking one more if it does
-// not divide.
-struct LayerRange {
-  int begin = 0;
-  int end = 0;
-};
-LayerRange layers_of_stage(int layers, int stage, int stages);
-
 }  // namespace plumbline

@@ -1,6 +1,8 @@
 #include "engine/model/ops.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "engine/base/assert.h"
@@ -224,7 +226,41 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
   }
 };
 
+struct Computation : torch::CustomClassHolder {
+  std::function<Tensor(const Tensor&)> compute;
+};
+
+// The backward runs a backward of its own through the graph of the second computation; its leaves' gradients are added
+// up, or put off, as they would have been.
+struct Checkpoint : torch::autograd::Function<Checkpoint> {
+  static Tensor forward(AutogradContext* context, const Tensor& x,
+                        const c10::intrusive_ptr<Computation>& computation) {
+    context->save_for_backward({x});
+    context->saved_data["computation"] = c10::IValue::make_capsule(computation);
+    return computation->compute(x);
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto holder = context->saved_data["computation"].toCapsule();
+    Tensor x = context->get_saved_variables()[0].detach().requires_grad_(true);
+    Tensor again;
+    {
+      const at::AutoGradMode records(true);
+      again = static_cast<Computation&>(*holder).compute(x);
+    }
+    torch::autograd::backward({again}, {gradients[0]});
+    return {x.grad(), Tensor()};
+  }
+};
+
 }  // namespace
+
+Tensor checkpoint(std::function<Tensor(const Tensor&)> compute, const Tensor& x) {
+  if (!at::GradMode::is_enabled()) return compute(x);
+  auto computation = c10::make_intrusive<Computation>();
+  computation->compute = std::move(compute);
+  return Checkpoint::apply(x, computation);
+}
 
 Tensor to_float(const Tensor& tensor) {
   if (tensor.scalar_type() == at::kFloat) return tensor.contiguous();
@@ -260,6 +296,14 @@ Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 }
 
 Tensor causal_attention(const Tensor& qkv, std::int64_t heads) { return Attention::apply(qkv, heads); }
+
+// Earlier positions ask nothing: their queries are zeros, and what they would get is cut off.
+Tensor causal_attention(const Tensor& qkv, const Tensor& past, std::int64_t heads) {
+  const std::int64_t before = past.size(1), width = qkv.size(2) / 3;
+  const Tensor no_queries = at::zeros({past.size(0), before, width}, past.options());
+  const Tensor all = at::cat({at::cat({no_queries, past}, 2), qkv}, 1);
+  return causal_attention(all, heads).narrow(1, before, qkv.size(1)).contiguous();
+}
 
 Tensor embedding(const Tensor& tokens, const Tensor& table, const Tensor& positions) {
   return Embedding::apply(tokens, table, positions);

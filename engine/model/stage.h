@@ -33,10 +33,24 @@ struct StageParameter {
   bool embedding_or_output = false;
 };
 
+// Where sequences pass in slices (schedule.slices): what one slice leaves in a stage for the later slices of its
+// sequence. Backwards come in descending order, so that the gradients of what was shared are complete before the
+// slice's own, which begins at `own` as well as at the output.
+struct SliceState {
+  std::vector<at::Tensor> own;     // in the slice's graph: keys and values, by layer
+  std::vector<at::Tensor> shared;  // the same as leaves, which later slices read
+};
+struct SlicePlace {
+  int slice = 0;
+  std::vector<const SliceState*> before;  // of the slices before, ascending
+  SliceState* here = nullptr;             // to be filled
+};
+
 // Integer inputs of one microbatch, int64 [micro_batch_size, seq_length]. Always given to every stage.
 struct Batch {
   at::Tensor tokens;
   at::Tensor targets;
+  const SlicePlace* place = nullptr;  // null: whole sequences; else tokens and targets are the slice's
 };
 
 struct StageSpec {
@@ -66,6 +80,10 @@ struct ModelFamily {
   // Sizes for lowering: activation and its dtype, stash, main-gradient bytes and parameter tensors by stage, tied
   // gradient, parameter count.
   ModelSizes (*sizes)(const RunConfig& config) = nullptr;
+  // Whether its backwards build again what [memory] recompute says (ops::checkpoint) and `sizes` counts so.
+  bool recomputes = false;
+  // Whether its stages know Batch::place.
+  bool slices = false;
 };
 
 const std::vector<ModelFamily>& model_families();

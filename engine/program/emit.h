@@ -13,6 +13,15 @@
 
 namespace plumbline::lowering {
 
+// A computation on the compute stream, behind what it needs built again.
+inline void launch(const Tables& tables, KernelKind kind, int stage, int microbatch,
+                   std::vector<Item>& items) {
+  const unsigned again = tables.recomputation(kind, stage);
+  if (again != Tables::kNoRow)
+    items.push_back(make_item(ItemOp::kLaunch, microbatch, 0, again, kComputeStream));
+  items.push_back(make_item(ItemOp::kLaunch, microbatch, 0, tables.kernel(kind, stage), kComputeStream));
+}
+
 // Megatron's calls of one rank. Stages of the rank: chunk * ranks + rank. `overlap` is told of every chunk pass.
 struct ScriptEmission {
   int ranks = 1;

@@ -88,6 +88,7 @@ class Emission {
   }
 
   Status compute(KernelKind kind, const Action& action) {
+    overlap_.before_computation(items_);
     const int stage = action.stage;
     const bool needs_gradient = kind == KernelKind::kBackward || kind == KernelKind::kInputGrad;
     if (waits_for_slots_) {
@@ -98,8 +99,7 @@ class Emission {
     }
     if (kind == KernelKind::kForward) overlap_.before_forward(items_);
     wait_for_gather(stage);
-    items_.push_back(
-        make_item(ItemOp::kLaunch, action.microbatch, 0, tables_.kernel(kind, stage), kComputeStream));
+    launch(tables_, kind, stage, action.microbatch, items_);
     if (kind == KernelKind::kBackward || kind == KernelKind::kWeightGrad) overlap_.after_backward(items_);
     return {};
   }

@@ -22,10 +22,10 @@ class Emission {
     switch (step.kind) {
       case StepKind::kForward:
         overlap_.before_forward(items_);
-        launch(KernelKind::kForward, step.unit);
+        compute(KernelKind::kForward, step.unit);
         return;
       case StepKind::kBackward:
-        launch(KernelKind::kBackward, step.unit);
+        compute(KernelKind::kBackward, step.unit);
         overlap_.after_backward(items_);
         return;
       case StepKind::kWaitHandle:
@@ -54,9 +54,8 @@ class Emission {
     if (call_marks_) items_.push_back(make_item(ItemOp::kMark, kNoMicrobatch, 0, row, 0));
   }
 
-  void launch(KernelKind kind, ChunkMicrobatch unit) {
-    items_.push_back(make_item(ItemOp::kLaunch, unit.microbatch, 0, tables_.kernel(kind, stage(unit.chunk)),
-                               kComputeStream));
+  void compute(KernelKind kind, ChunkMicrobatch unit) {
+    launch(tables_, kind, stage(unit.chunk), unit.microbatch, items_);
   }
 
   void free_output(ChunkMicrobatch unit) {

@@ -20,6 +20,7 @@ MemoryClass class_of(SlotKind kind) {
     case SlotKind::kSnapshot:
       return MemoryClass::kOptimizer;
     case SlotKind::kStash:
+    case SlotKind::kRebuilt:
       return MemoryClass::kActivations;
     default:
       return MemoryClass::kBuffers;
@@ -98,6 +99,7 @@ class Counter {
   void add(unsigned slot, Bytes times) {
     const SlotClass& row = program_.slots[slot];
     live_[static_cast<std::size_t>(class_of(row.kind))] += times * row.bytes;
+    if (row.kind == SlotKind::kRebuilt) rebuilt_ += times * row.bytes;
     total_ += times * row.bytes;
   }
   void allocate(unsigned slot, int microbatch) {
@@ -117,13 +119,14 @@ class Counter {
     if (item >= 0 && total_ <= out_.peak) return;
     out_.peak = total_;
     out_.at_peak = live_;
+    out_.rebuilt = rebuilt_;
     out_.peak_item = item;
   }
 
   const Program& program_;
   std::map<Key, bool> held_;
   std::array<Bytes, kMemoryClasses> live_{};
-  Bytes total_ = 0;
+  Bytes total_ = 0, rebuilt_ = 0;
   RankBytes out_;
 };
 
@@ -138,19 +141,35 @@ struct Elements {
   std::int64_t all = 0, states = 0;
 };
 
-Result<Elements> elements_of(const RunConfig& config, const ModelSizes& sizes, const Schedule& schedule,
+// Experts have replicas of their own: what is left of the ranks of a stage when they are spread over ep x etp of them.
+Result<Elements> elements_of(const RunConfig& config, const ModelShape& shape, const Schedule& schedule,
                              int rank) {
   Elements out;
+  const int replicas = config.grid.dp();
+  const int of_experts = std::max(1, replicas * shape.tp / (shape.ep * shape.etp));
   int chunk = 0;
   for (const int stage : schedule.stages_of_rank(rank)) {
-    const std::vector<ParamSize>& tensors = sizes.tensors[static_cast<std::size_t>(stage)];
-    const int replicas = config.grid.dp();
-    const Result<ParamLayout> layout =
-        ParamLayout::create(tensors, param_layout_options(config.optimizer, replicas, rank, chunk++));
-    if (!layout) return tl::unexpected(layout.error());
-    for (const ParamSize& tensor : tensors) out.all += tensor.numel;
-    out.states += config.optimizer.distributed ? layout->numel() / replicas : layout->numel();
+    for (const auto& [tensors, copies] : {std::pair{dense_tensors(shape, stage), replicas},
+                                          std::pair{expert_tensors(shape, stage), of_experts}}) {
+      const Result<ParamLayout> layout =
+          ParamLayout::create(tensors, param_layout_options(config.optimizer, copies, rank, chunk));
+      if (!layout) return tl::unexpected(layout.error());
+      for (const ParamSize& tensor : tensors) out.all += tensor.numel;
+      out.states += config.optimizer.distributed ? layout->numel() / copies : layout->numel();
+    }
+    ++chunk;
   }
+  return out;
+}
+
+// Gradients and states are shared out over the ranks of context parallelism too: they have the same parameters.
+Result<RunConfig> with_context_replicas(const RunConfig& config, const ModelShape& shape) {
+  RunConfig out = config;
+  out.parallel.dp *= shape.cp;
+  const ParallelConfig& p = out.parallel;
+  const Result<RankGrid> grid = RankGrid::create({p.tp, p.cp, p.ep, p.dp, p.pp}, p.order);
+  if (!grid) return tl::unexpected(grid.error());
+  out.grid = *grid;
   return out;
 }
 
@@ -188,7 +207,10 @@ Bytes optimizer_bytes(const RunConfig& config, std::int64_t sharded) {
   return static_cast<Bytes>(static_cast<double>(sharded * each) * kept_share(optimizer));
 }
 
-Result<MemoryEstimate> estimate_memory(const RunConfig& config, const ModelShape& shape) {
+Result<MemoryEstimate> estimate_memory(const RunConfig& given, const ModelShape& shape) {
+  const Result<RunConfig> with_replicas = with_context_replicas(given, shape);
+  if (!with_replicas) return tl::unexpected(with_replicas.error());
+  const RunConfig& config = *with_replicas;
   const Result<Schedule> schedule = schedule_of(config);
   if (!schedule) return tl::unexpected(schedule.error());
   if (schedule->stages != static_cast<int>(shape.stages.size())) {
@@ -206,11 +228,8 @@ Result<MemoryEstimate> estimate_memory(const RunConfig& config, const ModelShape
   for (int rank = 0; rank < schedule->ranks; ++rank) {
     const Rank world = config.grid.moved(0, Axis::kPp, rank);
     RankBytes bytes = slots[static_cast<std::size_t>(world)];
-    const Result<Elements> elements = elements_of(config, sizes, *schedule, rank);
+    const Result<Elements> elements = elements_of(config, shape, *schedule, rank);
     if (!elements) return tl::unexpected(elements.error());
-    Bytes again = 0;
-    for (const int stage : schedule->stages_of_rank(rank))
-      again = std::max(again, recompute_buffer(shape, stage));
     const auto add = [&](MemoryClass kind, Bytes more) {
       bytes.at_peak[static_cast<std::size_t>(kind)] += more;
       bytes.peak += more;
@@ -218,8 +237,6 @@ Result<MemoryEstimate> estimate_memory(const RunConfig& config, const ModelShape
     // With the distributed optimizer the parameters are slots already.
     if (bytes.of(MemoryClass::kWeights) == 0) add(MemoryClass::kWeights, weight_bytes(config, elements->all));
     add(MemoryClass::kOptimizer, optimizer_bytes(config, elements->states));
-    add(MemoryClass::kActivations, again);
-    out.recompute.push_back(again);
     out.ranks.push_back(std::move(bytes));
     if (out.ranks.back().peak > out.ranks[static_cast<std::size_t>(out.largest)].peak) out.largest = rank;
   }

@@ -29,6 +29,7 @@ std::string_view memory_class_name(MemoryClass kind);
 struct RankBytes {
   std::array<Bytes, kMemoryClasses> at_peak{};  // by class, at the moment of the peak
   Bytes peak = 0;                               // their sum
+  Bytes rebuilt = 0;                            // of the activations then, what was built again
   std::int64_t peak_item = -1;                  // index into Program::items; -1: what is there all the time
   std::string peak_text;                        // "F of stage 2, microbatch 5"
 
@@ -41,13 +42,12 @@ std::vector<RankBytes> slot_memory(const Program& program);
 struct MemoryEstimate {
   std::string schedule;
   std::vector<RankBytes> ranks;  // of the first replica, by pipeline rank
-  std::vector<Bytes> recompute;  // of each, the part of kActivations that is being recomputed
   std::int64_t parameters = 0;   // of the whole model
   int largest = 0;               // rank with the highest peak
 };
 
-// Of the schedule that a valid configuration names, for a model of this shape. The shape's tensor-parallel share
-// counts; the Program itself is lowered without tensor parallelism, which changes none of its calls.
+// Of the schedule that a valid configuration names, for a model of this shape. The shape's tensor, context and expert
+// parallel shares count; the Program itself is lowered without them, which changes none of its calls.
 Result<MemoryEstimate> estimate_memory(const RunConfig& config, const ModelShape& shape);
 
 // Bytes of parameters and of optimizer states beside the slots, of one rank that holds `elements` parameters

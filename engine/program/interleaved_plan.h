@@ -67,7 +67,10 @@ class InterleavedPlan {
   }
 
  private:
-  std::size_t wrapped(int k) const { return static_cast<std::size_t>(((k % total_) + total_) % total_); }
+  std::size_t wrapped(int k) const {
+    if (k >= 0 && k < total_) return static_cast<std::size_t>(k);  // without the cost of dividing
+    return static_cast<std::size_t>(((k % total_) + total_) % total_);
+  }
 
   ScriptArgs args_;
   bool is_2022_;

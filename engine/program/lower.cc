@@ -9,6 +9,7 @@
 #include "engine/program/emit.h"
 #include "engine/program/lower_tables.h"
 #include "engine/program/model_buffers.h"
+#include "engine/program/model_shape.h"
 #include "engine/program/overlap.h"
 #include "engine/program/script.h"
 #include "engine/program/tail.h"
@@ -90,6 +91,7 @@ Policy policy_of(const RunConfig& config, const Schedule& schedule, bool listed)
         return action.kind == ActionKind::kInputGrad || action.kind == ActionKind::kWeightGrad;
       });
   policy.free_items = !listed;
+  policy.recompute = config.memory.recompute != Recompute::kNone && !schedule.forward_only;
   policy.shapes = config.schedule.variable_lengths && !listed;
   // Megatron's plain forward-only loop does not deallocate; its interleaved one does (megatron.md A.3, A.6).
   const bool plain_forward = schedule.forward_only && schedule.stages == schedule.ranks &&
@@ -212,7 +214,41 @@ class Lowering {
     // A forward-only pass has Megatron's hook switched off.
     plan.align_gather = optimizer.align_param_gather && trains_;
     plan.stages = schedule_.stages_of_rank(rank);
+    if (plan.reduces && buffers_->has_copies()) agree(rank, plan);
     return plan;
+  }
+
+  // The order of reductions that the rank and whoever else holds its stages have in common.
+  void agree(int rank, Overlap::Plan& plan) const {
+    const std::vector<int> holders = buffers_->holders(rank);
+    plan.agreed = order_through(holders.front());
+    plan.holders_meet = holders.size() == 2 && mirrored(holders.front(), holders.back());
+  }
+
+  // A rank's stages in the order of their last B or W.
+  std::vector<int> order_through(int rank) const {
+    std::vector<int> order;
+    const std::span<const Action> row = schedule_.row(rank);
+    for (std::size_t i = row.size(); i-- > 0;) {
+      if (row[i].kind != ActionKind::kBackward && row[i].kind != ActionKind::kWeightGrad) continue;
+      if (std::find(order.begin(), order.end(), row[i].stage) == order.end()) order.push_back(row[i].stage);
+    }
+    std::reverse(order.begin(), order.end());
+    return order;
+  }
+
+  // Whether two ranks compute the same of the same stages in the same order: each in the other pipeline.
+  bool mirrored(int one, int other) const {
+    const auto same = [](const Action& a, const Action& b) { return a.kind == b.kind && a.stage == b.stage; };
+    const auto computations = [&](int rank) {
+      std::vector<Action> out;
+      for (const Action& action : schedule_.row(rank)) {
+        if (is_compute(action.kind)) out.push_back(action);
+      }
+      return out;
+    };
+    const std::vector<Action> mine = computations(one), theirs = computations(other);
+    return std::equal(mine.begin(), mine.end(), theirs.begin(), theirs.end(), same);
   }
 
   Overlap overlap(Overlap::Plan plan) const {
@@ -369,7 +405,10 @@ Result<Schedule> schedule_of(const RunConfig& config, bool fragment) {
                                             ? std::string_view(config.schedule.generator)
                                             : generator_name(config.schedule.kind));
   if (!generator) return tl::unexpected(generator.error());
-  auto made = (*generator)->make(generator_args_of(config, default_sizes(config).activation));
+  GeneratorArgs args = generator_args_of(config, default_sizes(config).activation);
+  if (config.memory.recompute != Recompute::kNone)
+    args.costs.recompute = recompute_times(model_shape(config), config.time.forward);
+  auto made = (*generator)->make(args);
   if (!made || !config.optimizer.shard_parameters || !is_listed(config)) return made;
   auto sharded = add_sharding(*made);
   if (!sharded || made->pipelines() > 1 || made->forward_only) return sharded;

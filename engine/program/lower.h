@@ -28,6 +28,9 @@ struct ModelSizes {
   Bytes activation = 1 << 20;  // tensor between two stages, one microbatch
   DType activation_dtype = DType::kF32;
   std::vector<Bytes> stash;  // kept by a forward of a stage, one entry a stage
+  // With [memory] recompute, one entry a stage, else empty: what a B builds again and holds at one time; what an I
+  // builds again and its W needs too.
+  std::vector<Bytes> rebuilt, rebuilt_split;
   std::vector<Bytes> grads;  // fp32 main gradients of a stage, one entry a stage
   Bytes tied_grad = 0;       // gradient of the tied embedding; 0: not tied
   int parameters = 0;        // number of parameter tensors of the whole model, the tied one once

@@ -7,7 +7,6 @@
 namespace plumbline::lowering {
 namespace {
 
-constexpr unsigned kNoRow = ~0U;
 constexpr Bytes kShapeBytes = 3 * 8;
 
 CommFamily grouped(std::string name, std::vector<std::vector<Rank>> instances) {
@@ -33,6 +32,7 @@ Tables::Tables(const RunConfig& config, const Schedule& schedule, const ModelSiz
       style_(config.schedule.p2p),
       map_(config.schedule.comm_map) {
   slots(sizes);
+  if (policy_.recompute) rebuilt_slots(sizes);
   if (policy_.shapes) add_shapes();
   peers_.resize(static_cast<std::size_t>(schedule.ranks));
   families(config);
@@ -197,6 +197,15 @@ void Tables::kernels(int stage) {
   }
   std::vector<std::uint16_t> all = kept;
   all.insert(all.end(), incoming.begin(), incoming.end());
+  if (policy_.recompute) {
+    std::vector<std::uint16_t> kept_with_weights = read;
+    kept_with_weights.push_back(row16(stash_[at(stage)]));
+    recompute_kernels(stage, kept_with_weights);
+  }
+  // B lets go of what was built again for it; what I had built again W needs too.
+  std::vector<std::uint16_t> all_of_backward = all;
+  if (const unsigned slot = rebuilt(stage, false); slot != kNoRow) all_of_backward.push_back(row16(slot));
+  if (const unsigned slot = rebuilt(stage, true); slot != kNoRow) all.push_back(row16(slot));
   // Gradients of the weights are added in place.
   std::vector<std::uint16_t> sums;
   if (policy_.add_gradients) sums.push_back(buffers_->gradients(stage));
@@ -204,11 +213,40 @@ void Tables::kernels(int stage) {
     slots.insert(slots.end(), more.begin(), more.end());
     return slots;
   };
-  add(KernelKind::kBackward, 'B', with(weights, sums), all, with(outgoing, sums));
+  add(KernelKind::kBackward, 'B', with(weights, sums), all_of_backward, with(outgoing, sums));
   if (policy_.split_backward) {
     // I leaves the incoming gradient to W, which needs it together with the stash.
     add(KernelKind::kInputGrad, 'I', with(weights, all), {}, outgoing);
     add(KernelKind::kWeightGrad, 'W', sums, all, sums);
+  }
+}
+
+void Tables::rebuilt_slots(const ModelSizes& sizes) {
+  const std::size_t stages = at(schedule_.stages);
+  rebuilt_.assign(stages * 2, kNoRow);
+  recompute_.assign(stages * 2, kNoRow);
+  for (std::size_t place = 0; place < stages * 2; ++place) {
+    const std::size_t stage = place / 2;
+    const bool split = place % 2 != 0;
+    const std::vector<Bytes>& bytes = split ? sizes.rebuilt_split : sizes.rebuilt;
+    if (stage >= bytes.size() || bytes[stage] == 0 || (split && !policy_.split_backward)) continue;
+    rebuilt_[place] = static_cast<unsigned>(program_.slots.size());
+    program_.slots.push_back({fmt::format("rebuilt{}.{}", split ? "_split" : "", stage), SlotKind::kRebuilt,
+                              DType::kU8, row16(static_cast<unsigned>(stage)), true, false, bytes[stage]});
+  }
+}
+
+void Tables::recompute_kernels(int stage, const std::vector<std::uint16_t>& reads) {
+  for (const bool split : {false, true}) {
+    const unsigned slot = rebuilt(stage, split);
+    if (slot == kNoRow) continue;
+    recompute_[at(stage) * 2 + (split ? 1 : 0)] = static_cast<unsigned>(program_.kernels.size());
+    program_.kernels.push_back({fmt::format("R{}.{}", split ? "I" : "", stage),
+                                KernelKind::kRecompute,
+                                row16(static_cast<unsigned>(stage)),
+                                reads,
+                                {},
+                                {row16(slot)}});
   }
 }
 

@@ -24,11 +24,14 @@ struct Policy {
   bool free_loss = false;        // plain 1F1B deallocates it after the forward; else the backward releases it
   bool add_gradients = false;    // backwards add to the stage's gradient buffer
   bool read_parameters = false;  // computations read the stage's parameter buffer
+  bool recompute = false;        // backwards build activations again first
   bool shapes = false;           // tensors between ranks are preceded by their shapes
 };
 
 class Tables {
  public:
+  static constexpr unsigned kNoRow = ~0U;
+
   // Slots, families and streams. `buffers` may be null; what is given outlives this.
   Tables(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes, const Policy& policy,
          const ModelBuffers* buffers, Program& program);
@@ -38,6 +41,12 @@ class Tables {
 
   // Rows; stages count from 0. An endpoint exists only where the neighbour stage lives on another rank.
   unsigned kernel(KernelKind kind, int stage) const;
+  // What goes ahead of this B or I to build activations again; kNoRow where nothing does.
+  unsigned recomputation(KernelKind kind, int stage) const {
+    if (recompute_.empty() || (kind != KernelKind::kBackward && kind != KernelKind::kInputGrad))
+      return kNoRow;
+    return recompute_[at(stage) * 2 + (kind == KernelKind::kInputGrad ? 1 : 0)];
+  }
   unsigned activation(int stage) const { return activation_[at(stage)]; }  // tensor entering the stage
   unsigned gradient(int stage) const { return gradient_[at(stage)]; }
   unsigned loss() const { return loss_; }
@@ -80,8 +89,13 @@ class Tables {
     return other >= 0 && other < schedule_.stages && rank_in(pipeline, other) >= 0 &&
            rank_in(pipeline, other) != rank_in(pipeline, stage);
   }
+  unsigned rebuilt(int stage, bool split) const {
+    return rebuilt_.empty() ? kNoRow : rebuilt_[at(stage) * 2 + (split ? 1 : 0)];
+  }
   bool sends_output(int stage) const;
   void slots(const ModelSizes& sizes);
+  void rebuilt_slots(const ModelSizes& sizes);
+  void recompute_kernels(int stage, const std::vector<std::uint16_t>& reads);
   void families(const RunConfig& config);
   void kernels(int stage);
   void endpoints(int pipeline, int stage);
@@ -102,9 +116,11 @@ class Tables {
   CommMap map_;
   bool on_world_ = false;  // odd ranks send on the world's communicator
   std::vector<unsigned> activation_, gradient_, stash_;
-  std::vector<unsigned> shape_slot_;                                                   // by slot of a tensor
-  std::vector<unsigned> shape_;                                                        // by endpoint
-  std::vector<unsigned> kernel_;                                                       // [stage * 4 + kind]
+  std::vector<unsigned> rebuilt_,
+      recompute_;                     // slots and kernels, [stage * 2 + is split]; kNoRow: nothing to do
+  std::vector<unsigned> shape_slot_;  // by slot of a tensor
+  std::vector<unsigned> shape_;       // by endpoint
+  std::vector<unsigned> kernel_;      // [stage * 4 + kind]
   std::vector<unsigned> send_forward_, recv_forward_, send_backward_, recv_backward_;  // by place
   std::vector<unsigned> stream_;
   std::vector<std::vector<int>>

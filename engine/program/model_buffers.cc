@@ -72,14 +72,6 @@ bool lists(const Schedule& schedule, ActionKind kind) {
 
 // Options of the gradients' and parameters' synchronisation that do not go with this schedule.
 Status ModelBuffers::check_sync(const RunConfig& config, const Schedule& schedule) const {
-  if (has_copies() && (config.optimizer.overlap_grad_reduce ||
-                       (communicates() && lists(schedule, ActionKind::kReduceGrad)))) {
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("schedule {} has several copies of a stage, whose gradients are added up after the last "
-                    "backward, before any other reduction; leave out --overlap-grad-reduce and REDUCE_GRAD",
-                    schedule.name));
-  }
   if (sharded_ && config.optimizer.overlap_param_gather) {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("schedule {} gathers parameters by UNSHARD; leave out --overlap-param-gather",
@@ -153,7 +145,7 @@ void ModelBuffers::add_families(const RankGrid& grid, Program& program) {
     family = static_cast<std::uint16_t>(program.families.size() - 1);
     stream = static_cast<unsigned>(program.streams.size() - 1);
   };
-  if (has_copies() && has_gradients_) {
+  if (adds_copies()) {
     std::vector<std::vector<Rank>> groups;
     for (const auto& pipeline : grid.groups(axis_bit(Axis::kPp))) {
       for (const std::vector<int>& holders : holders_) {
@@ -162,6 +154,10 @@ void ModelBuffers::add_families(const RankGrid& grid, Program& program) {
       }
     }
     add("copies", std::move(groups), copies_family_, copies_stream_);
+  }
+  if (adds_copies() && communicates()) {
+    copies_event_ = static_cast<unsigned>(program.events.size());
+    program.events.emplace_back("copies-added");
   }
   if (communicates()) add("dp", grid.groups(axis_bit(Axis::kDp)), family_, stream_);
 }
@@ -190,7 +186,7 @@ void ModelBuffers::add_endpoints(int stage, Program& program) {
   Row& row = rows_[index(stage)];
   if (row.has_endpoints) return;
   row.has_endpoints = true;
-  if (has_copies() && has_gradients_) {
+  if (adds_copies()) {
     const SlotClass& sums = program.slots[row.gradients];
     row.copies = static_cast<unsigned>(program.endpoints.size());
     Endpoint out;
@@ -236,9 +232,27 @@ int ModelBuffers::issue(unsigned first, int stage, unsigned flags, unsigned queu
 }
 
 void ModelBuffers::add_copies(int stage, std::vector<Item>& items) const {
-  if (!has_copies()) return;
+  if (!has_copies() || rows_[index(stage)].layout.numel() == 0) return;  // a stage without parameters
   items.push_back(make_item(ItemOp::kOp, kNoMicrobatch, kAfterCompute | kComputeWaits,
                             rows_[index(stage)].copies, copies_stream_));
+}
+
+// Every holder begins its stages in one order, or the communicator would add up different stages.
+int ModelBuffers::reduce_all(int stage, unsigned flags, unsigned queue, std::vector<Item>& items) const {
+  if (!adds_copies() || rows_[index(stage)].layout.numel() == 0) return reduce(stage, flags, queue, items);
+  items.push_back(make_item(ItemOp::kOp, kNoMicrobatch, kAfterCompute | flags, rows_[index(stage)].copies,
+                            copies_stream_ | queue << 8));
+  if (!communicates()) return 1;
+  items.push_back(make_item(ItemOp::kRecord, kNoMicrobatch, 0, copies_event_, copies_stream_));
+  items.push_back(make_item(ItemOp::kWaitEvent, kNoMicrobatch, 0, copies_event_, stream_));
+  return 1 + reduce(stage, flags, queue, items);
+}
+
+std::vector<int> ModelBuffers::holders(int rank) const {
+  for (const std::vector<int>& holders : holders_) {
+    if (std::find(holders.begin(), holders.end(), rank) != holders.end()) return holders;
+  }
+  return {rank};
 }
 
 void ModelBuffers::unshard(int stage, std::vector<Item>& items) const {

@@ -15,7 +15,9 @@
 //
 // Copies. Where several pipelines run over the same ranks, each holds a copy of every stage. Before anything else the
 // gradients of a stage's copies are added up by an all-reduce over its holders in one replica, in rank order, so that
-// all copies go the same way. Only schedules whose ranks hold equal sets of stages where they share one.
+// all copies go the same way. Only schedules whose ranks hold equal sets of stages where they share one. Where
+// reductions overlap with the pipeline's work, a stage's copies are added up as soon as each holder is through with it,
+// and the reduction over data parallel waits for that by an event, stream to stream.
 #pragma once
 
 #include <vector>
@@ -56,7 +58,10 @@ class ModelBuffers {
   Bytes tied_bytes(int stage) const { return rows_[index(stage)].tied_bytes; }
 
   // Appends the stage's collectives, a bucket an item, and says how many these are. `flags` beside kAfterCompute;
-  // `queue` for kHandle.
+  // `queue` for kHandle. reduce() is over data parallel alone, reduce_all() over copies before that.
+  int reduce_all(int stage, unsigned flags, unsigned queue, std::vector<Item>& items) const;
+  // Pipeline coordinates that hold this rank's stages, ascending.
+  std::vector<int> holders(int rank) const;
   int reduce(int stage, unsigned flags, unsigned queue, std::vector<Item>& items) const;
   void add_copies(int stage, std::vector<Item>& items) const;
   // Gathers a sharded stage; kept under its slot (kWaitSlot). And lets it go.
@@ -75,6 +80,7 @@ class ModelBuffers {
     Bytes tied_bytes = 0;
   };
   Status check_sync(const RunConfig& config, const Schedule& schedule) const;
+  bool adds_copies() const { return has_copies() && has_gradients_; }
   static std::size_t index(int stage) { return static_cast<std::size_t>(stage); }
   int issue(unsigned first, int stage, unsigned flags, unsigned queue, std::vector<Item>& items) const;
   unsigned add_endpoints(EndpointKind kind, std::uint16_t slot, const Row& row, Program& program) const;
@@ -86,6 +92,7 @@ class ModelBuffers {
   DType parameter_type_ = DType::kF32;
   std::uint16_t family_ = 0, copies_family_ = 0;
   unsigned stream_ = 0, copies_stream_ = 0;
+  unsigned copies_event_ = 0;  // when a stage's copies have been added up
   std::vector<std::vector<int>>
       holders_;            // sets of pipeline coordinates that hold the same stages; two or more each
   std::vector<Row> rows_;  // by stage

@@ -1,5 +1,6 @@
 // A model's shape from Megatron's launch flags (megatron/training/arguments.py).
 #include <algorithm>
+#include <tuple>
 
 #include <fmt/format.h>
 
@@ -10,6 +11,37 @@
 namespace plumbline {
 namespace {
 
+// Sums of lists of zeros and ones with counts: "[0]*3+[1]*58", "([1,0]*2)".
+Result<std::vector<bool>> parse_layer_list(std::string_view text, std::size_t layers) {
+  const auto refuse = [](const char* why) { return fail(ErrorCode::kParse, why); };
+  std::string dense;
+  for (const char c : text)
+    if (c != ' ' && c != '(' && c != ')') dense += c;
+  std::vector<bool> out;
+  for (const std::string_view part : split(dense, '+')) {
+    const std::size_t end = part.find(']');
+    if (part.empty() || part.front() != '[' || end == std::string_view::npos)
+      return refuse("is no number and no list like [0]*3+[1]*58");
+    std::int64_t count = 1;
+    if (end + 1 < part.size()) {
+      const Result<std::int64_t> given = part[end + 1] == '*'
+                                             ? parse_integer(part.substr(end + 2))
+                                             : Result<std::int64_t>(fail(ErrorCode::kParse, ""));
+      if (!given || *given < 0 || *given > (1 << 20)) return refuse("has a count that is none");
+      count = *given;
+    }
+    std::vector<bool> once;
+    for (const std::string_view entry : split(part.substr(1, end - 1), ',')) {
+      if (entry != "0" && entry != "1") return refuse("lists something else than 0 and 1");
+      once.push_back(entry == "1");
+    }
+    for (std::int64_t i = 0; i < count && out.size() <= layers; ++i)
+      out.insert(out.end(), once.begin(), once.end());
+  }
+  if (out.size() != layers) return refuse("does not have an entry for each layer");
+  return out;
+}
+
 class Reader {
  public:
   Reader(const LaunchScript& script, const MegatronImport& import, const std::string& name)
@@ -17,11 +49,20 @@ class Reader {
 
   Result<ModelShape> read() {
     PL_TRY(refuse_others());
+    if (const auto broken = split_layers(import_.config).broken; broken)
+      return fail(ErrorCode::kConfig, fmt::format("{} {} — {}", broken->option, broken->rule, broken->fix),
+                  Where{name_, 0, 0});
     shape_ = model_shape(import_.config);
-    shape_.tp = import_.tp;
+    shape_.tp = shape_.etp = import_.tp;
+    shape_.cp = import_.cp;
+    shape_.ep = import_.ep;
     shape_.tied_twice = false;
     shape_.ends = true;
     PL_TRY(widths());
+    PL_TRY(context());
+    PL_TRY(latent_attention());
+    PL_TRY(predictions());
+    PL_TRY(experts());
     PL_TRY(vocabulary());
     PL_TRY(recomputation());
     shape_.gated = has("--swiglu");
@@ -34,8 +75,6 @@ class Reader {
     const std::string positions = word("--position-embedding-type",
                                        has("--use-rotary-position-embeddings") ? "rope" : "learned_absolute");
     if (positions != "learned_absolute") shape_.positions = 0;
-    if (!import_.layout.empty()) shape_.stages = import_.layout;
-    PL_TRY(first_and_last());
     return std::move(shape_);
   }
 
@@ -66,12 +105,9 @@ class Reader {
   }
 
   Status refuse_others() const {
-    for (const char* flag :
-         {"--num-experts", "--multi-latent-attention", "--mamba-num-heads", "--encoder-num-layers"})
+    for (const char* flag : {"--mamba-num-heads", "--encoder-num-layers", "--hybrid-layer-pattern"})
       if (has(flag)) return refuse(flag, "such models are not estimated", ErrorCode::kUnsupported);
-    if (import_.cp > 1)
-      return refuse("--context-parallel-size", "is not estimated; set 1", ErrorCode::kUnsupported);
-    if (!has("--num-layers") && import_.layout.empty())
+    if (!has("--num-layers") && import_.config.model.layout.empty())
       return refuse("--num-layers", "is missing", ErrorCode::kConfig);
     for (const char* flag : {"--hidden-size", "--num-attention-heads", "--seq-length"})
       if (!has(flag)) return refuse(flag, "is missing", ErrorCode::kConfig);
@@ -101,6 +137,81 @@ class Reader {
     return {};
   }
 
+  Status context() const {
+    if (shape_.seq % shape_.cp == 0) return {};
+    return refuse("--context-parallel-size",
+                  fmt::format("{} does not divide {} tokens", shape_.cp, shape_.seq), ErrorCode::kConfig);
+  }
+
+  // Defaults of megatron/core/transformer/transformer_config.py; that of the latent's width is not the same in all
+  // versions.
+  Status latent_attention() {
+    if (!has("--multi-latent-attention")) return {};
+    if (has("--group-query-attention"))
+      return refuse("--multi-latent-attention", "does not go with --group-query-attention",
+                    ErrorCode::kConfig);
+    if (has("--q-lora-rank")) PL_TRY(number("--q-lora-rank", 0, &shape_.q_rank));
+    if (!has("--kv-lora-rank"))
+      return refuse("--multi-latent-attention",
+                    "needs --kv-lora-rank, whose default is not the same in all versions",
+                    ErrorCode::kConfig);
+    PL_TRY(number("--kv-lora-rank", 1, &shape_.kv_rank));
+    PL_TRY(number("--qk-head-dim", 128, &shape_.qk_head));
+    PL_TRY(number("--qk-pos-emb-head-dim", 64, &shape_.qk_rope));
+    return number("--v-head-dim", 128, &shape_.v_head);
+  }
+
+  // Without a layout that places them they stand in the last stage.
+  Status predictions() {
+    std::int64_t layers = 0;
+    if (!has("--mtp-num-layers") || !import_.config.model.layout.empty()) return {};
+    PL_TRY(number("--mtp-num-layers", 1, &layers));
+    shape_.stages.back().mtp = static_cast<int>(std::min<std::int64_t>(layers, 1 << 20));
+    return {};
+  }
+
+  Status experts() {
+    if (!has("--num-experts")) return {};
+    std::int64_t split = shape_.tp;
+    PL_TRY(number("--num-experts", 1, &shape_.experts));
+    PL_TRY(number("--moe-router-topk", 2, &shape_.topk));
+    PL_TRY(number("--moe-ffn-hidden-size", shape_.ffn, &shape_.expert_ffn));
+    if (has("--moe-shared-expert-intermediate-size"))
+      PL_TRY(number("--moe-shared-expert-intermediate-size", 1, &shape_.shared_ffn));
+    PL_TRY(number("--expert-tensor-parallel-size", shape_.tp, &split));
+    shape_.etp = static_cast<int>(split);
+    if (shape_.topk > shape_.experts)
+      return refuse("--moe-router-topk", fmt::format("{} of {} experts", shape_.topk, shape_.experts),
+                    ErrorCode::kConfig);
+    const std::int64_t ranks = std::int64_t{import_.config.parallel.dp} * shape_.cp * shape_.tp;
+    for (const auto& [flag, value, what, of] :
+         {std::tuple{"--expert-model-parallel-size", std::int64_t{shape_.ep}, "experts", shape_.experts},
+          std::tuple{"--expert-tensor-parallel-size", split, "the experts' width", shape_.expert_ffn},
+          std::tuple{"--expert-model-parallel-size", shape_.ep * split, "ranks (dp x cp x tp)", ranks}}) {
+      if (of % value != 0)
+        return refuse(flag, fmt::format("{} does not divide {} {}", value, of, what), ErrorCode::kConfig);
+    }
+    return expert_layers();
+  }
+
+  // Every N-th layer from the first on, or a list of zeros and ones, as "([0]*3+[1]*58)".
+  Status expert_layers() {
+    const std::string text = word("--moe-layer-freq", "1");
+    const int layers = layers_of(shape_.stages);
+    const auto wrong = [&](const std::string& why) {
+      return refuse("--moe-layer-freq", fmt::format("'{}' {}", text, why), ErrorCode::kConfig);
+    };
+    if (const Result<std::int64_t> every = parse_integer(text); every) {
+      if (*every < 1) return wrong("is below 1");
+      for (int layer = 0; layer < layers; ++layer) shape_.expert_layers.push_back(layer % *every == 0);
+      return {};
+    }
+    const Result<std::vector<bool>> listed = parse_layer_list(text, static_cast<std::size_t>(layers));
+    if (!listed) return wrong(listed.error().message);
+    shape_.expert_layers = *listed;
+    return {};
+  }
+
   Status vocabulary() {
     std::int64_t multiple = 128, padded = 0;
     PL_TRY(number("--make-vocab-size-divisible-by", 128, &multiple));
@@ -120,54 +231,12 @@ class Reader {
     return {};
   }
 
-  Status recomputation() {
-    std::string granularity = word("--recompute-granularity", "");
-    if (has("--recompute-activations")) granularity = "selective";
-    if (!granularity.empty() && granularity != "selective" && granularity != "full")
-      return refuse("--recompute-granularity", fmt::format("'{}' is not one of selective, full", granularity),
-                    ErrorCode::kConfig);
-    if (granularity == "selective") shape_.recompute = Recompute::kSelective;
-    if (granularity != "full") return {};
-    shape_.recompute = Recompute::kFull;
-    const std::string method = word("--recompute-method", "");
-    if (method != "uniform" && method != "block")
-      return refuse("--recompute-method", fmt::format("'{}' is not one of uniform, block", method),
-                    ErrorCode::kConfig);
-    shape_.method = method == "block" ? RecomputeMethod::kBlock : RecomputeMethod::kUniform;
-    std::int64_t layers = 1;
-    PL_TRY(number("--recompute-num-layers", 1, &layers));
-    shape_.recompute_layers = static_cast<int>(std::min<std::int64_t>(layers, 1 << 20));
-    return {};
-  }
-
-  // Uneven first and last pipeline stages: the rest is dealt out over the others.
-  Status first_and_last() {
-    const char* first_flag = "--decoder-first-pipeline-num-layers";
-    const char* last_flag = "--decoder-last-pipeline-num-layers";
-    if (!has(first_flag) && !has(last_flag)) return {};
-    const int ranks = import_.config.parallel.pp;
-    const int chunks = import_.config.schedule.chunks;
-    std::int64_t first = 0, last = 0;
-    PL_TRY(number(first_flag, 1, &first));
-    PL_TRY(number(last_flag, 1, &last));
-    std::int64_t left = import_.config.model.layers;
-    int others = ranks;
-    if (has(first_flag)) left -= first, --others;
-    if (has(last_flag)) left -= last, --others;
-    const bool fits = left >= 0 && (others > 0 ? left % (std::int64_t{others} * chunks) == 0 : left == 0) &&
-                      (!has(first_flag) || first % chunks == 0) && (!has(last_flag) || last % chunks == 0);
-    if (!fits)
-      return refuse(has(first_flag) ? first_flag : last_flag,
-                    fmt::format("leaves {} layers for {} ranks of {} chunks", left, others, chunks),
-                    ErrorCode::kConfig);
-    for (int stage = 0; stage < ranks * chunks; ++stage) {
-      const int rank = stage % ranks;
-      std::int64_t layers = others > 0 ? left / (std::int64_t{others} * chunks) : 0;
-      if (rank == 0 && has(first_flag)) layers = first / chunks;
-      if (rank == ranks - 1 && has(last_flag)) layers = last / chunks;
-      shape_.stages[static_cast<std::size_t>(stage)].layers = static_cast<int>(layers);
-    }
-    return {};
+  // The configuration has the rest.
+  Status recomputation() const {
+    if (!has("--recompute-granularity") || has("--recompute-method") || shape_.recompute != Recompute::kFull)
+      return {};
+    return refuse("--recompute-granularity", "full needs --recompute-method, uniform or block",
+                  ErrorCode::kConfig);
   }
 
   const LaunchScript& script_;

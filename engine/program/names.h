@@ -7,13 +7,13 @@
 
 namespace plumbline {
 
-inline constexpr std::array<std::string_view, 13> kSlotKindNames{
+inline constexpr std::array<std::string_view, 14> kSlotKindNames{
     "activation",      "gradient",  "stash",    "main-grads", "parameters",      "tied-grad", "found-inf",
-    "local-found-inf", "norm-sums", "snapshot", "other",      "parameter-shard", "shape"};
-inline constexpr std::array<std::string_view, 16> kKernelKindNames{
+    "local-found-inf", "norm-sums", "snapshot", "other",      "parameter-shard", "shape",     "rebuilt"};
+inline constexpr std::array<std::string_view, 17> kKernelKindNames{
     "forward",       "backward",      "input-grad", "weight-grad",    "zero-grad", "collect-tied",
     "merge-tied",    "unscale-check", "norm-sums",  "optimizer-step", "skip-step", "speculative-step",
-    "validate-step", "other",         "unshard",    "reshard"};
+    "validate-step", "other",         "unshard",    "reshard",        "recompute"};
 inline constexpr std::array<std::string_view, 7> kEndpointKindNames{
     "send", "recv", "all-reduce", "reduce", "broadcast", "all-gather", "reduce-scatter"};
 inline constexpr std::array<std::string_view, 16> kItemOpNames{

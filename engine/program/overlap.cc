@@ -48,7 +48,7 @@ void Overlap::reduce(int chunk, std::vector<Item>& items) {
   if (reduced_[static_cast<std::size_t>(chunk)]) return;
   reduced_[static_cast<std::size_t>(chunk)] = true;
   reductions_ +=
-      buffers_->reduce(plan_.stages[static_cast<std::size_t>(chunk)], kHandle, kReduceQueue, items);
+      buffers_->reduce_all(plan_.stages[static_cast<std::size_t>(chunk)], kHandle, kReduceQueue, items);
 }
 
 void Overlap::gather(int chunk, std::vector<Item>& items) {
@@ -98,13 +98,35 @@ void Overlap::before_forward(std::vector<Item>& items) {
 
 void Overlap::reduce_now(int stage, std::vector<Item>& items) {
   if (buffers_ == nullptr) return;
-  reductions_ += buffers_->reduce(stage, kHandle, kReduceQueue, items);
+  const auto chunk = static_cast<std::size_t>(chunk_of(stage));
+  if (chunk < reduced_.size())
+    reduced_[chunk] = true;  // rows may name a stage of another rank; the checker tells
+  reductions_ += buffers_->reduce_all(stage, kHandle, kReduceQueue, items);
+}
+
+bool Overlap::reduced(int stage) const {
+  return buffers_ != nullptr && reduces() && reduced_[static_cast<std::size_t>(chunk_of(stage))];
+}
+
+// Behind so many of the backwards.
+void Overlap::reduce_agreed(std::size_t count, std::vector<Item>& items) {
+  const auto through = [&](int stage) {
+    return last_backward_[static_cast<std::size_t>(chunk_of(stage))] < count;
+  };
+  while (next_agreed_ < plan_.agreed.size() && through(plan_.agreed[next_agreed_]))
+    reduce(chunk_of(plan_.agreed[next_agreed_++]), items);
+}
+
+void Overlap::before_computation(std::vector<Item>& items) {
+  if (plan_.reduces && plan_.holders_meet) reduce_agreed(through_, items);
 }
 
 void Overlap::after_backward(std::vector<Item>& items) {
   if (!plan_.reduces) return;
   const std::size_t k = next_backward_++;
-  if (!plan_.calls || !plan_.align_reduce) {
+  if (!plan_.agreed.empty()) {
+    through_ = k + 1;
+  } else if (!plan_.calls || !plan_.align_reduce) {
     if (is_last_backward(k)) reduce(chunk_of(plan_.backwards[k].stage), items);
   } else if (interleaved()) {
     const auto rank = static_cast<std::size_t>(plan_.rank);
@@ -115,6 +137,7 @@ void Overlap::after_backward(std::vector<Item>& items) {
 }
 
 void Overlap::finish(std::vector<Item>& items) {
+  if (plan_.reduces && !plan_.agreed.empty()) reduce_agreed(plan_.backwards.size(), items);
   for (std::size_t chunk = 0; chunk < plan_.stages.size(); ++chunk) {
     if (plan_.reduces) reduce(static_cast<int>(chunk), items);
   }

@@ -10,7 +10,13 @@
 //               that is r forwards before the first of chunk c-1. Awaited before the chunk's first forward.
 //
 // Lists of actions that have no Megatron calls (CSV, generators by name) use the default, unless they say by
-// REDUCE_GRAD where a stage's reduction begins: then these begin there, and no others.
+// REDUCE_GRAD where a stage's reduction begins: then these begin there, and no others. Where a stage has copies on
+// several ranks, all of these begin their reductions in the order in which the lowest of them gets through, each when
+// all stages before it in that order are through as well: a communicator's collectives pair by order. In DualPipe and
+// Chimera with one pair two ranks hold a stage and their rows are each other's mirror, so that they get through with it
+// at one time, and neither needs from the other what stands behind its own reduction. Where it is not so (four holders,
+// Chimera with two pairs) one that is ahead would hold up, with kernels in launch order, what another still needs: they
+// begin behind the last computation.
 #pragma once
 
 #include <vector>
@@ -41,6 +47,10 @@ class Overlap {
     bool gathers = false;            // gathers overlap
     bool align_reduce = false;
     bool align_gather = false;
+    // Where others hold copies of the stages: the order in which all holders begin their reductions; empty: as each
+    // stage is through.
+    std::vector<int> agreed;
+    bool holders_meet = false;              // two holders, whose rows are each other's mirror
     std::vector<int> stages;                // held by the rank, ascending: its chunks
     std::vector<Pass> forwards, backwards;  // in the rank's order; those that add to gradients
   };
@@ -52,9 +62,14 @@ class Overlap {
   void begin(std::vector<Item>& items);           // at the step's begin
   void before_forward(std::vector<Item>& items);  // the next one of `forwards`
   void after_backward(std::vector<Item>& items);  // of the next one of `backwards`
+  // Any computation: reductions of copies that are due begin only here, when what the last one made has been sent. A
+  // holder that is not as far could wait for that.
+  void before_computation(std::vector<Item>& items);
   // A REDUCE_GRAD of the rows.
   void reduce_now(int stage, std::vector<Item>& items);
   bool reduces() const { return plan_.reduces || plan_.listed_reductions; }
+  // Whether the stage's reduction has begun.
+  bool reduced(int stage) const;
   // After the pipeline's work: what has not begun begins.
   void finish(std::vector<Item>& items);
   // The compute stream waits for all reductions that have begun.
@@ -65,6 +80,7 @@ class Overlap {
   int chunk_of(int stage) const;
   bool is_last_backward(std::size_t index) const;  // of its chunk
   void reduce(int chunk, std::vector<Item>& items);
+  void reduce_agreed(std::size_t count, std::vector<Item>& items);
   void gather(int chunk, std::vector<Item>& items);
   void wait_for_gathers(int chunk, std::vector<Item>& items);
   void aligned_gather(std::vector<Item>& items);
@@ -74,8 +90,9 @@ class Overlap {
   std::size_t next_forward_ = 0, next_backward_ = 0;
   std::vector<std::size_t> last_backward_;  // of each chunk
   std::vector<bool> reduced_, gathered_;
-  std::vector<std::pair<int, int>> awaited_;  // chunk and handles of gathers not waited for, oldest first
-  int reductions_ = 0;                        // handles kept
+  std::size_t next_agreed_ = 0, through_ = 0;  // of `agreed`; of `backwards`
+  std::vector<std::pair<int, int>> awaited_;   // chunk and handles of gathers not waited for, oldest first
+  int reductions_ = 0;                         // handles kept
 };
 
 // Passes of a script, stages from chunks (chunk * ranks + rank).

@@ -180,6 +180,8 @@ std::string describe_item(const Program& program, Rank rank, Item item) {
         text += kLetters[static_cast<std::size_t>(kernel.kind)];
         return text += std::to_string(microbatch);
       }
+      if (kernel.kind == KernelKind::kRecompute)
+        return fmt::format("recomputation for stage {}{}", kernel.stage, microbatch_suffix(microbatch));
       return kernel.name + microbatch_suffix(microbatch);
     }
     case ItemOp::kOp: {

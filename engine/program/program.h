@@ -133,6 +133,7 @@ enum class SlotKind : std::uint8_t {
   kOther,     // named by the program's author
   kParameterShard,  // the part of kParameters that a data-parallel rank keeps, persistent
   kShape,           // three int64: the shape of a tensor between stages, where shapes are exchanged before it
+  kRebuilt,         // activations that a kRecompute built again, until the backward is through with them
 };
 
 struct SlotClass {
@@ -160,8 +161,9 @@ enum class KernelKind : std::uint8_t {
   kSpeculativeStep,  // steps without clipping unless the own gradients overflowed, after a snapshot
   kValidateStep,     // keeps that step, takes it back, or does it again clipped; scaler
   kOther,
-  kUnshard,  // puts the own kParameterShard into a new kParameters, for an all-gather to complete
-  kReshard,  // releases kParameters
+  kUnshard,    // puts the own kParameterShard into a new kParameters, for an all-gather to complete
+  kReshard,    // releases kParameters
+  kRecompute,  // ahead of a B or I: what the forward did not keep is computed again into kRebuilt
 };
 
 struct Kernel {

@@ -58,6 +58,22 @@ std::vector<const Program*> RunPlan::programs() const {
   return out;
 }
 
+Result<std::vector<RunConfig>> step_configs(const RunConfig& config) {
+  const Result<NumMicrobatches> batches = num_microbatches_of(config);
+  if (!batches) return tl::unexpected(batches.error());
+  const Result<NumMicrobatches::Plan> steps = batches->plan(0, std::max(1, config.train.iterations));
+  if (!steps) return tl::unexpected(steps.error());
+  std::vector<RunConfig> out;
+  for (const auto& [iteration, batch] : *steps) {
+    const auto same = [&](const RunConfig& known) {
+      return known.schedule.microbatches == batch.num_microbatches;
+    };
+    if (std::none_of(out.begin(), out.end(), same))
+      out.push_back(with_microbatches(config, batch.num_microbatches));
+  }
+  return out;
+}
+
 Result<RunPlan> plan_run(const RunConfig& config, const ModelSizes& sizes, const RunPlanOptions& options) {
   const Result<NumMicrobatches> batches = num_microbatches_of(config);
   if (!batches) return tl::unexpected(batches.error());

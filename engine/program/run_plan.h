@@ -49,6 +49,9 @@ struct RunPlanOptions {
   LowerOptions lowering;      // of the training Programs
 };
 
+// The configurations of the run's steps, one for each number of microbatches in order of first use.
+Result<std::vector<RunConfig>> step_configs(const RunConfig& config);
+
 // The configuration must have passed validate(). A run that has no step left gets the Program of the step that would
 // come next. A listed schedule (CSV) has its own number of microbatches.
 Result<RunPlan> plan_run(const RunConfig& config, const ModelSizes& sizes,

@@ -228,7 +228,9 @@ void Tail::finish(int rank, Overlap& overlap, std::vector<Item>& items) const {
 }
 
 void Tail::reduce_gradients(const Rows& rows, Overlap& overlap, std::vector<Item>& items) const {
-  for (const int stage : rows.stages) buffers_.add_copies(stage, items);
+  for (const int stage : rows.stages) {
+    if (!overlap.reduced(stage)) buffers_.add_copies(stage, items);
+  }
   if (overlap.reduces()) {
     overlap.wait_for_reductions(items);
   } else {

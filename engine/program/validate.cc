@@ -1,3 +1,5 @@
+#include <array>
+
 #include <fmt/format.h>
 
 #include "engine/program/program.h"
@@ -7,7 +9,9 @@ namespace {
 
 class Validator {
  public:
-  explicit Validator(const Program& program) : program_(program) {}
+  explicit Validator(const Program& program) : program_(program) {
+    for (std::size_t op = 0; op < limits_.size(); ++op) limits_[op] = limit(static_cast<ItemOp>(op));
+  }
 
   Status run() {
     PL_TRY(tables());
@@ -207,28 +211,35 @@ class Validator {
     }
   }
 
-  Status scope(const std::string& owner, std::uint16_t slot, int microbatch) const {
+  // Called for every item, so nothing is written down unless it is wrong.
+  bool in_scope(std::uint16_t slot, int microbatch) const {
+    return program_.slots[slot].per_microbatch == (microbatch != kNoMicrobatch);
+  }
+
+  Status out_of_scope(const std::string& owner, std::uint16_t slot) const {
     const SlotClass& row = program_.slots[slot];
-    if (row.per_microbatch == (microbatch == kNoMicrobatch)) {
-      return bad(fmt::format("{} uses slot {} {} a microbatch", owner, row.name,
-                             row.per_microbatch ? "without" : "with"));
-    }
-    return {};
+    return bad(fmt::format("{} uses slot {} {} a microbatch", owner, row.name,
+                           row.per_microbatch ? "without" : "with"));
   }
 
   Status scopes(const Item item) const {
     const int microbatch = item_microbatch(item);
     if (item_op(item) == ItemOp::kOp) {
       const Endpoint& endpoint = program_.endpoints[item_ref(item)];
-      return scope("endpoint " + endpoint.name, endpoint.slot, microbatch);
+      return in_scope(endpoint.slot, microbatch) ? Status()
+                                                 : out_of_scope("endpoint " + endpoint.name, endpoint.slot);
     }
-    if (item_op(item) == ItemOp::kFree || item_op(item) == ItemOp::kWaitSlot)
-      return scope("a release or wait", static_cast<std::uint16_t>(item_ref(item)), microbatch);
+    if (item_op(item) == ItemOp::kFree || item_op(item) == ItemOp::kWaitSlot) {
+      const auto slot = static_cast<std::uint16_t>(item_ref(item));
+      return in_scope(slot, microbatch) ? Status() : out_of_scope("a release or wait", slot);
+    }
     // A kernel with a microbatch may also touch slots of step scope; one without may touch nothing else.
     if (item_op(item) != ItemOp::kLaunch || microbatch != kNoMicrobatch) return {};
     const Kernel& kernel = program_.kernels[item_ref(item)];
     for (const auto* list : {&kernel.reads, &kernel.frees, &kernel.writes}) {
-      for (const std::uint16_t slot : *list) PL_TRY(scope("kernel " + kernel.name, slot, microbatch));
+      for (const std::uint16_t slot : *list) {
+        if (!in_scope(slot, microbatch)) return out_of_scope("kernel " + kernel.name, slot);
+      }
     }
     return {};
   }
@@ -263,7 +274,7 @@ class Validator {
     bool graph_open = false;
     int stream = -1;  // of the open group
     for (const Item item : program_.thread_items(thread)) {
-      if (item_ref(item) >= limit(item_op(item)))
+      if (item_ref(item) >= limits_[static_cast<std::size_t>(item_op(item))])
         return bad(
             fmt::format("rank {} has an item with reference {} out of its table", rank, item_ref(item)));
       if (chained && item_op(item) != ItemOp::kOp)
@@ -287,7 +298,8 @@ class Validator {
         return bad(fmt::format(
             "rank {} has a group on several streams without the line 'extras mixed-streams'", rank));
       stream = stream_of(item);
-      PL_TRY(graph(rank, item, graph_open));
+      if (graph_open || item_op(item) == ItemOp::kGraph || item_op(item) == ItemOp::kFail)
+        PL_TRY(graph(rank, item, graph_open));
       PL_TRY(scopes(item));
       chained = (flags & kMore) != 0;
       decided = decided || item_op(item) == ItemOp::kDecide;
@@ -298,6 +310,7 @@ class Validator {
   }
 
   const Program& program_;
+  std::array<std::size_t, kItemOps> limits_{};  // of references, by operation
 };
 
 }  // namespace

@@ -10,6 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "engine/config/stage_layers.h"
+#include "engine/program/model_shape.h"
+
 namespace plumbline {
 namespace {
 
@@ -21,16 +24,22 @@ double median(std::vector<double> values) {
 }
 
 // value = layers * layer, and beside it the embedding on the first stage and the head on the last one.
-void split(const std::map<int, double>& by_stage, double layers_a_stage, double& layer, double& embedding,
-           double& head) {
+void split(const std::map<int, double>& by_stage, const std::vector<StageLayers>& stages, double& layer,
+           double& embedding, double& head) {
+  const auto layers_of = [&](int stage) {
+    const auto at = static_cast<std::size_t>(stage);
+    return at < stages.size() ? static_cast<double>(stages[at].layers) : 0.0;
+  };
   std::vector<double> inner;
   const int first = by_stage.begin()->first, last = by_stage.rbegin()->first;
   const bool knows_inner = last - first > 1;
-  for (const auto& [stage, cost] : by_stage)
-    if (stage != last && !(knows_inner && stage == first)) inner.push_back(cost / layers_a_stage);
-  layer = inner.empty() ? by_stage.at(last) / layers_a_stage : median(inner);
-  head = std::max(0.0, by_stage.at(last) - layer * layers_a_stage);
-  if (knows_inner) embedding = std::max(0.0, by_stage.at(first) - layer * layers_a_stage);
+  for (const auto& [stage, cost] : by_stage) {
+    if (stage != last && !(knows_inner && stage == first) && layers_of(stage) > 0.0)
+      inner.push_back(cost / layers_of(stage));
+  }
+  layer = inner.empty() ? by_stage.at(last) / std::max(1.0, layers_of(last)) : median(inner);
+  head = std::max(0.0, by_stage.at(last) - layer * layers_of(last));
+  if (knows_inner) embedding = std::max(0.0, by_stage.at(first) - layer * layers_of(first));
 }
 
 // Latency and bandwidth by least squares over (bytes, nanoseconds).
@@ -78,10 +87,11 @@ Nanoseconds join_messages(RunRecord& record) {
 
 namespace {
 
-enum class Phase : std::uint8_t { kForward, kBackward, kTail };
+enum class Phase : std::uint8_t { kForward, kBackward, kRecompute, kTail };
 
 Phase phase_of(KernelKind kind) {
   if (kind == KernelKind::kForward) return Phase::kForward;
+  if (kind == KernelKind::kRecompute) return Phase::kRecompute;
   return kind == KernelKind::kBackward ? Phase::kBackward : Phase::kTail;
 }
 
@@ -210,7 +220,8 @@ struct Measured {
   std::vector<Sample> kernels;
   std::vector<RunEvent> messages;
   std::vector<double> steps;
-  bool computing = false;  // costs are computing time
+  bool computing = false;   // costs are computing time
+  bool recomputes = false;  // in kernels of their own, beside the backwards
 };
 
 Measured measure(const RunRecord& record) {
@@ -231,6 +242,10 @@ Measured measure(const RunRecord& record) {
     if (label.communication) {
       if (is_p2p(label.endpoint)) out.messages.push_back(event);
       continue;
+    }
+    if (label.kernel == KernelKind::kRecompute) {
+      if (event.end == event.start) continue;  // a real backward recomputes by itself; this marks where
+      out.recomputes = true;
     }
     const Nanoseconds cost = out.computing ? event.cpu : event.end - event.start;
     out.kernels.push_back({phase_of(label.kernel), label.stage, event.step, event.rank, event.start,
@@ -260,7 +275,7 @@ double optimizer_of(const std::vector<Sample>& samples, double host, double laye
 }  // namespace
 
 Result<Calibration> calibrate(const RunRecord& record, const RunConfig& config) {
-  const double layers_a_stage = static_cast<double>(config.model.layers) / config.stages();
+  const std::vector<StageLayers> stages = stage_layers(config);
   Measured measured = measure(record);
   Calibration out;
   if (measured.computing) {
@@ -279,8 +294,12 @@ Result<Calibration> calibrate(const RunRecord& record, const RunConfig& config) 
   const std::map<int, double> backward = costs_by_stage(measured.kernels, Phase::kBackward);
   if (forward.empty() || backward.empty())
     return fail(ErrorCode::kUsage, "this record has no forwards and backwards of training steps to measure");
-  split(forward, layers_a_stage, out.forward_layer, out.forward_embedding, out.forward_head);
-  split(backward, layers_a_stage, out.backward_layer, out.backward_embedding, out.backward_head);
+  split(forward, stages, out.forward_layer, out.forward_embedding, out.forward_head);
+  split(backward, stages, out.backward_layer, out.backward_embedding, out.backward_head);
+  // A backward that recomputes by itself holds time that predictions add anew.
+  if (!measured.recomputes)
+    out.backward_layer =
+        std::max(0.0, out.backward_layer - out.forward_layer * recomputed_share(model_shape(config), 0));
   Gaps gaps = gaps_of(measured.kernels, measured.messages, record);
   out.host = median(std::move(gaps.host));
   out.wake = median(std::move(gaps.wake));
@@ -291,8 +310,9 @@ Result<Calibration> calibrate(const RunRecord& record, const RunConfig& config) 
     transfers[record.labels[event.label].bytes].push_back(static_cast<double>(event.end - event.ready));
   out.link = fit_link(transfers);
   out.layers = config.model.layers;
-  out.samples = std::count_if(measured.kernels.begin(), measured.kernels.end(),
-                              [](const Sample& sample) { return sample.phase != Phase::kTail; });
+  out.samples = std::count_if(measured.kernels.begin(), measured.kernels.end(), [](const Sample& sample) {
+    return sample.phase == Phase::kForward || sample.phase == Phase::kBackward;
+  });
   out.transfers = static_cast<std::int64_t>(measured.messages.size());
   out.step = median(measured.steps);
   return out;
@@ -300,10 +320,10 @@ Result<Calibration> calibrate(const RunRecord& record, const RunConfig& config) 
 
 TimeConfig Calibration::time_of(const RunConfig& config) const {
   TimeConfig time;
-  const int stages = config.stages();
-  const double layers_a_stage = static_cast<double>(config.model.layers) / stages;
+  const std::vector<StageLayers> stages = stage_layers(config);
   const auto costs = [&](double layer, double embedding, double head) {
-    std::vector<double> all(static_cast<std::size_t>(stages), layer * layers_a_stage + host);
+    std::vector<double> all;
+    for (const StageLayers& stage : stages) all.push_back(layer * stage.layers + host);
     all.front() += embedding;
     all.back() += head;
     std::vector<Nanoseconds> out;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/program/model_shape.h"
+
 namespace plumbline {
 namespace {
 
@@ -15,7 +17,10 @@ Nanoseconds of_stage(const std::vector<Nanoseconds>& costs, std::size_t stage) {
 }  // namespace
 
 TimeModel::TimeModel(const RunConfig& config)
-    : time_(config.time), ranks_a_machine_(config.sim.ranks_per_node) {}
+    : time_(config.time), ranks_a_machine_(config.sim.ranks_per_node) {
+  if (config.memory.recompute != Recompute::kNone)
+    recompute_ = recompute_times(model_shape(config), config.time.forward);
+}
 
 Nanoseconds TimeModel::kernel(Rank rank, const Kernel& kernel) const {
   Nanoseconds cost = 0;
@@ -31,6 +36,9 @@ Nanoseconds TimeModel::kernel(Rank rank, const Kernel& kernel) const {
       break;
     case KernelKind::kWeightGrad:
       cost = of_stage(time_.weight_grad, kernel.stage);
+      break;
+    case KernelKind::kRecompute:
+      cost = of_stage(recompute_, kernel.stage);
       break;
     case KernelKind::kOptimizerStep:
     case KernelKind::kSpeculativeStep:

@@ -14,8 +14,9 @@ class TimeModel {
   TimeModel() = default;  // everything takes no time
   explicit TimeModel(const RunConfig& config);
 
-  // F, B, I, W by stage from [time]; the optimizer's kernels share its `optimizer` cost (kOptimizerStep and
-  // kSpeculativeStep take it, the rest take nothing). Scaled by the rank's slowness.
+  // F, B, I, W by stage from [time], and the forward's share that [memory] recompute has done again; the optimizer's
+  // kernels share its `optimizer` cost (kOptimizerStep and kSpeculativeStep take it, the rest take nothing). Scaled by
+  // the rank's slowness.
   Nanoseconds kernel(Rank rank, const Kernel& kernel) const;
   // From the moment both ends are active: latency + bytes / bandwidth.
   Nanoseconds message(Rank from, Rank to, Bytes bytes) const;
@@ -37,6 +38,7 @@ class TimeModel {
   const LinkConfig& link(Rank a, Rank b) const;
   TimeConfig time_{{0}, {0}, {0}, {0}, 0, {0, 0.0}, {}, {}, 0, 0.0};
   int ranks_a_machine_ = 0;
+  std::vector<Nanoseconds> recompute_;  // by stage; empty: nothing is done again
 };
 
 }  // namespace plumbline

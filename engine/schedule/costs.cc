@@ -35,6 +35,10 @@ Nanoseconds recompute_cost(const StageCosts& costs, int stage) {
   return costs.recompute.empty() ? 0 : entry_of(costs.recompute, stage);
 }
 
+Nanoseconds input_grad_cost(const StageCosts& costs, int stage) {
+  return entry_of(costs.input_grad, stage) + recompute_cost(costs, stage);
+}
+
 Nanoseconds hop_cost(const StageCosts& costs, int from, int to) {
   if (costs.hops.empty()) return costs.hop;
   const auto found = costs.hops.find({from, to});

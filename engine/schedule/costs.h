@@ -38,6 +38,8 @@ struct ActivationModel {
   // The most a rank may hold; one entry for all ranks, or one a rank. Empty: what the schedule holds by
   // itself.
   std::vector<std::int64_t> cap;
+  // What is recomputed beside: during B, and from I to W.
+  std::vector<std::int64_t> rebuilt{0}, rebuilt_split{0};
 
   bool operator==(const ActivationModel&) const = default;
 };
@@ -53,6 +55,8 @@ Nanoseconds cost_on(const StageCosts& costs, int rank, Nanoseconds cost);
 Nanoseconds recompute_cost(const StageCosts& costs, int stage);
 // From one rank to another.
 Nanoseconds hop_cost(const StageCosts& costs, int from, int to);
+// I behind what is recomputed.
+Nanoseconds input_grad_cost(const StageCosts& costs, int stage);
 // B without what is recomputed.
 Nanoseconds backward_cost(const StageCosts& costs, int stage);
 // A forward of one stage overlapped with a backward (or I, or W) that alone takes `other`.

@@ -33,7 +33,7 @@ class Evaluator {
     for (int stage = 0; stage < schedule.stages; ++stage) {
       const Nanoseconds again = recompute_cost(costs, stage);
       cost_.push_back({entry_of(costs.forward, stage), backward_cost(costs, stage) + again,
-                       entry_of(costs.input_grad, stage) + again, entry_of(costs.weight_grad, stage)});
+                       input_grad_cost(costs, stage), entry_of(costs.weight_grad, stage)});
     }
     if (times_ == nullptr) return;
     times_->start.assign(schedule.actions.size(), 0);
@@ -221,21 +221,28 @@ double Evaluation::stage_bubble() const { return idle_share(work, stage_time); }
 std::vector<std::int64_t> peak_held(const Schedule& schedule, const ActivationModel& model) {
   std::vector<std::int64_t> peaks;
   for (int rank = 0; rank < schedule.ranks; ++rank) {
-    std::int64_t held = 0, most = 0;
+    std::int64_t held = 0, most = 0;  // held between computations
     const std::span<const Action> row = schedule.row(rank);
     for (std::size_t i = 0; i < row.size() && !schedule.forward_only; ++i) {
       const bool pair = row[i].paired != 0 && i + 1 < row.size();
-      std::int64_t change = 0;
+      std::int64_t change = 0, beside = 0;
       for (std::size_t j = i; j <= i + (pair ? 1 : 0); ++j) {
         if (!is_compute(row[j].kind) || row[j].stage >= schedule.stages) continue;
         const std::int64_t all = entry_of(model.held, row[j].stage);
         const std::int64_t early = entry_of(model.freed_early, row[j].stage);
         if (row[j].kind == ActionKind::kForward) held += all;
-        if (row[j].kind == ActionKind::kBackward) change -= all;
-        if (row[j].kind == ActionKind::kInputGrad) change -= early;
-        if (row[j].kind == ActionKind::kWeightGrad) change -= all - early;
+        if (row[j].kind == ActionKind::kBackward) {
+          change -= all;
+          beside += entry_of(model.rebuilt, row[j].stage);
+        }
+        const std::int64_t again = entry_of(model.rebuilt_split, row[j].stage);
+        if (row[j].kind == ActionKind::kInputGrad) {
+          held += again;
+          change -= early;
+        }
+        if (row[j].kind == ActionKind::kWeightGrad) change -= all - early + again;
       }
-      most = std::max(most, held);
+      most = std::max(most, held + beside);
       held += change;
       if (pair) ++i;
     }

@@ -51,8 +51,8 @@ struct ActionTimes {
 Result<Evaluation> evaluate(const Schedule& schedule, const StageCosts& costs, ActionTimes* times = nullptr);
 
 // Most that each rank holds at once of `model`, whatever its unit: F takes `held` of its stage, I gives back
-// `freed_early`, W the rest, B all. In an overlapped pair the forward counts before the backward frees. Forward-only
-// schedules hold nothing.
+// `freed_early`, W the rest, B all; what is recomputed counts during B, or from I to W. In an overlapped pair the
+// forward counts before the backward frees. Forward-only schedules hold nothing.
 std::vector<std::int64_t> peak_held(const Schedule& schedule, const ActivationModel& model);
 
 }  // namespace plumbline

@@ -71,10 +71,8 @@ Nanoseconds stage_time_of(const SlotRows& rows, int microbatches, const StageCos
   const auto cost_of = [&](int rank, SlotPass pass) {
     const int leg = frees_activation(pass) ? pass - 2 : pass;
     const int stage = leg_stage(ranks, rank, leg);
-    return entry_of(frees_activation(pass) ? costs.weight_grad
-                    : leg_is_forward(leg)  ? costs.forward
-                                           : costs.input_grad,
-                    stage);
+    if (frees_activation(pass)) return entry_of(costs.weight_grad, stage);
+    return leg_is_forward(leg) ? entry_of(costs.forward, stage) : input_grad_cost(costs, stage);
   };
   for (std::size_t slot = 0; slot < rows.front().size(); ++slot) {
     for (int rank = 0; rank < ranks; ++rank) {
@@ -128,7 +126,7 @@ class Search {
     for (int rank = 0; rank < ranks_; ++rank) {
       Nanoseconds work = 0;
       for (const int stage : {v_stage(ranks_, rank, 0), v_stage(ranks_, rank, 1)}) {
-        work += entry_of(args.costs.forward, stage) + entry_of(args.costs.input_grad, stage) +
+        work += entry_of(args.costs.forward, stage) + input_grad_cost(args.costs, stage) +
                 entry_of(args.costs.weight_grad, stage);
       }
       most_work_ = std::max(most_work_, work * microbatches_);

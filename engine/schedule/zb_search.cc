@@ -30,7 +30,7 @@ class Builder {
     for (int rank = 0; rank < args.ranks; ++rank) {
       Line line{};
       line.forward = entry_of(args.costs.forward, rank);
-      line.input_grad = entry_of(args.costs.input_grad, rank);
+      line.input_grad = input_grad_cost(args.costs, rank);
       line.weight_grad = entry_of(args.costs.weight_grad, rank);
       line.held = entry_of(args.activations.held, rank);
       line.freed_early = entry_of(args.activations.freed_early, rank);

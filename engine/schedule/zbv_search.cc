@@ -64,7 +64,8 @@ class Builder {
   std::int64_t held(int rank, int leg) const { return entry_of(args_.activations.held, stage(rank, leg)); }
   std::int64_t cap(int rank) const { return entry_of(args_.activations.cap, rank); }
   Nanoseconds cost(int rank, int leg) const {
-    return entry_of(leg_is_forward(leg) ? args_.costs.forward : args_.costs.input_grad, stage(rank, leg));
+    return leg_is_forward(leg) ? entry_of(args_.costs.forward, stage(rank, leg))
+                               : input_grad_cost(args_.costs, stage(rank, leg));
   }
   // Is there a next pass of this leg, with everything placed that it needs?
   bool can_run(int rank, int leg) const {

@@ -21,7 +21,8 @@ class TextBatches : public BatchSource {
   TextBatches(const RunConfig& config, const Text& text)
       : config_(&config), text_(&text), rng_(config.train.seed, "data") {}
 
-  Batch training(std::int64_t consumed, int replica, int microbatch) const override {
+  Batch training(std::int64_t consumed, int replica, int pass) const override {
+    const int microbatch = pass / config_->schedule.slices;
     const std::string_view part = text_->training_part();
     const std::uint64_t places =
         static_cast<std::uint64_t>(part.size()) - static_cast<std::uint64_t>(config_->model.seq_length);
@@ -30,10 +31,11 @@ class TextBatches : public BatchSource {
       const std::int64_t sample = consumed + first_sample(replica, microbatch) + i;
       fill(batch, i, part.substr(rng_.below(static_cast<std::uint64_t>(sample), places)));
     }
-    return batch;
+    return slice_of(batch, pass);
   }
 
-  Batch evaluation(int step, int replica, int microbatch) const override {
+  Batch evaluation(int step, int replica, int pass) const override {
+    const int microbatch = pass / config_->schedule.slices;
     const std::string_view part = text_->held_out();
     const std::int64_t last = static_cast<std::int64_t>(part.size()) - config_->model.seq_length - 1;
     const std::int64_t all = samples_per_step(*config_) * config_->train.eval_iterations;
@@ -42,10 +44,18 @@ class TextBatches : public BatchSource {
       const std::int64_t sample = step * samples_per_step(*config_) + first_sample(replica, microbatch) + i;
       fill(batch, i, part.substr(static_cast<std::size_t>(all > 1 ? last * sample / (all - 1) : 0)));
     }
-    return batch;
+    return slice_of(batch, pass);
   }
 
  private:
+  Batch slice_of(const Batch& batch, int pass) const {
+    const int slices = config_->schedule.slices;
+    if (slices == 1) return batch;
+    const std::int64_t length = config_->model.seq_length / slices, begin = pass % slices * length;
+    return {batch.tokens.narrow(1, begin, length).contiguous(),
+            batch.targets.narrow(1, begin, length).contiguous()};
+  }
+
   std::int64_t first_sample(int replica, int microbatch) const {
     return (std::int64_t{microbatch} * config_->parallel.dp + replica) * config_->train.micro_batch_size;
   }

@@ -17,6 +17,7 @@ namespace plumbline {
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
+  // With schedule.slices a microbatch is a slice of one: number k is slice k mod slices of microbatch k / slices.
   virtual Batch training(std::int64_t consumed, int replica, int microbatch) const = 0;
   // Step `step` of an evaluation; every evaluation sees the same samples.
   virtual Batch evaluation(int step, int replica, int microbatch) const = 0;

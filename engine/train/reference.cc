@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "engine/base/assert.h"
+#include "engine/model/slices.h"
 #include "engine/optim/tensor_ops.h"
 
 namespace plumbline {
@@ -41,7 +42,7 @@ Result<SequentialReference> SequentialReference::create(const RunConfig& config,
   out.config_ = &config;
   out.batches_ = &batches;
   out.order_ = std::move(order);
-  out.microbatches_ = config.schedule.microbatches;
+  out.microbatches_ = config.passes();
   RankModel::Parts parts;
   for (const int stage : all_stages(config)) {
     out.stages_.push_back(family.make_stage({stage, config.stages(), &config}));
@@ -88,11 +89,13 @@ SequentialReference::Sums SequentialReference::replica_gradients(std::int64_t co
   std::vector<std::vector<at::Tensor>> inputs(count, std::vector<at::Tensor>(microbatches));
   std::vector<std::vector<at::Tensor>> outputs = inputs;
   double total = 0.0;
+  SlicedPasses passes(config_->schedule.slices);
   for (std::size_t m = 0; m < microbatches; ++m) {
     const Batch batch = batches_->training(consumed, replica, static_cast<int>(m));
     for (std::size_t s = 0; s < count; ++s) {
       if (s > 0) inputs[s][m] = outputs[s - 1][m].detach().clone().requires_grad_(true);
-      outputs[s][m] = stages_[s]->forward(inputs[s][m], batch);
+      outputs[s][m] =
+          passes.forward(*stages_[s], static_cast<int>(s), static_cast<int>(m), inputs[s][m], batch);
     }
     total += static_cast<double>(outputs[count - 1][m].item<float>());
   }
@@ -109,7 +112,9 @@ SequentialReference::Sums SequentialReference::replica_gradients(std::int64_t co
         const at::Tensor gradient = s + 1 == count
                                         ? at::full({}, factor, at::TensorOptions().dtype(at::kFloat))
                                         : inputs[s + 1][at].grad();
-        torch::autograd::backward({outputs[s][at]}, {gradient});
+        std::vector<at::Tensor> roots{outputs[s][at]}, gradients{gradient};
+        passes.begin_backward(static_cast<int>(s), m, roots, gradients);
+        torch::autograd::backward(roots, gradients);
         add_leaves(static_cast<int>(s), copy == 0 ? sums : of_copy);
       }
       if (copy > 0) add_copy(static_cast<int>(s), sums, of_copy);
@@ -165,7 +170,8 @@ void SequentialReference::update(Step& step, const Sums& gradients, bool overflo
 }
 
 std::int64_t SequentialReference::samples_of_step() const {
-  return std::int64_t{microbatches_} * config_->parallel.dp * config_->train.micro_batch_size;
+  return std::int64_t{microbatches_} / config_->schedule.slices * config_->parallel.dp *
+         config_->train.micro_batch_size;
 }
 
 ModelDigests SequentialReference::digests() const {

@@ -4,8 +4,9 @@
 //   1. All stages run in one process, the output of one a detached input of the next. The forwards of a
 //      replica go first, then its backwards, the last stage first, each stage's microbatches in the
 //      schedule's backward order of that stage - the order of B and W, by which weights' gradients are added.
-//      Where several pipelines hold copies of a stage, each copy adds its own microbatches, and the copies are
-//      added in rank order.
+//      With schedule.slices, slices stand for microbatches, and a slice's backward begins at the keys and values that
+//      later ones read as well. Where several pipelines hold copies of a stage, each copy adds its own microbatches,
+//      and the copies are added in rank order.
 //   2. The last stage's backward starts from float(scale / (M * dp)). Leaf gradients, in the run's precision,
 //      are added to fp32 sums in that order, starting from zero.
 //   3. Replicas are added in rank order: ((g0 + g1) + g2) + ...

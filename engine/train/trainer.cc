@@ -16,6 +16,7 @@
 #include "engine/program/run_plan.h"
 #include "engine/train/held_stages.h"
 #include "engine/train/model_groups.h"
+#include "engine/train/model_support.h"
 #include "engine/train/model_table.h"
 #include "engine/train/skip_notes.h"
 #include "engine/train/step_report.h"
@@ -54,7 +55,7 @@ struct Trainer::Impl {
     current = &linked;
   }
   Status make_batches();
-  Status make_programs(const ModelSizes& sizes);
+  Status make_programs(const ModelFamily& family);
   Status make_workers(const ModelFamily& family);
   Result<bool> step(const StepInput& input);
   bool here(Rank rank) const { return options.channel == nullptr || options.channel->rank() == rank; }
@@ -84,7 +85,7 @@ Status Trainer::Impl::make_batches() {
   return {};
 }
 
-Status Trainer::Impl::make_programs(const ModelSizes& sizes) {
+Status Trainer::Impl::make_programs(const ModelFamily& family) {
   const Result<Schedule> schedule = schedule_of(config);
   if (!schedule) return tl::unexpected(schedule.error());
   evaluates_only = schedule->forward_only;
@@ -93,14 +94,8 @@ Status Trainer::Impl::make_programs(const ModelSizes& sizes) {
         ErrorCode::kConfig,
         "schedule: forward-only trains nothing, and train.eval_iterations=0 leaves nothing to evaluate; "
         "give --eval-iters, or choose another schedule");
-  if (schedule->slices > 1 && !toy()) {
-    return fail(
-        ErrorCode::kConfig,
-        fmt::format(
-            "schedule.slices={}: model {} computes whole sequences and keeps nothing of one slice for "
-            "the next; use --slices 1, or --model toy",
-            schedule->slices, config.model.name));
-  }
+  PL_TRY(check_model_support(config, family, schedule->slices));
+  const ModelSizes sizes = family.sizes(config);
   RunPlanOptions wanted;
   wanted.evaluation = config.train.eval_iterations > 0;
   wanted.iteration = iteration;
@@ -419,7 +414,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create(RunConfig config, Options optio
   if (!family) return tl::unexpected(family.error());
   PL_TRY(impl->make_batches());
   PL_TRY(impl->open_checkpoint());
-  PL_TRY(impl->make_programs((*family)->sizes(impl->config)));
+  PL_TRY(impl->make_programs(**family));
   PL_TRY(impl->make_workers(**family));
   PL_TRY(impl->load_checkpoint());
 

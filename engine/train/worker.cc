@@ -58,9 +58,9 @@ std::span<T> values_of(const SlotMemory& memory) {
   return {reinterpret_cast<T*>(memory.data), static_cast<std::size_t>(memory.bytes) / sizeof(T)};
 }
 
-// A slot as a tensor [micro_batch_size, seq_length, rest].
-at::Tensor view_of(const SlotMemory& memory, const RunConfig& config) {
-  const std::int64_t rows = config.train.micro_batch_size, columns = config.model.seq_length;
+// A slot as a tensor of a batch's rows and columns: [micro_batch_size, seq_length or a slice of it, rest].
+at::Tensor view_of(const SlotMemory& memory, const Batch& batch) {
+  const std::int64_t rows = batch.tokens.size(0), columns = batch.tokens.size(1);
   const std::int64_t count = memory.bytes / dtype_bytes(memory.dtype);
   return at::from_blob(memory.data, {rows, columns, count / (rows * columns)},
                        at::TensorOptions().dtype(scalar_type_of(memory.dtype)));
@@ -87,7 +87,9 @@ void drop_data(at::Tensor& tensor) {
 
 }  // namespace
 
-StageWorker::StageWorker(Parts parts) : parts_(std::move(parts)) {}
+StageWorker::StageWorker(Parts parts)
+    : parts_(std::move(parts)),
+      passes_(parts_.config->model.name == "toy" ? 1 : parts_.config->schedule.slices) {}
 
 StageWorker::~StageWorker() = default;
 
@@ -110,6 +112,7 @@ void StageWorker::begin_step(const StepInput& input) {
   result_ = {};
   result_.scale = model_->scale();
   live_.clear();
+  passes_.clear();
   batches_.clear();
   snapshot_.reset();
 }
@@ -142,6 +145,8 @@ Status StageWorker::run(const Call& call) {
       return input_grad(call);
     case KernelKind::kWeightGrad:
       return weight_grad(call);
+    case KernelKind::kRecompute:  // the stage does it within its backward (ops::checkpoint)
+      return {};
     case KernelKind::kUnshard:
       model_->unshard(call.stage(), call.slot(SlotKind::kParameters, call.stage()).data);
       return {};
@@ -169,11 +174,11 @@ Status StageWorker::forward(const Call& call) {
   const at::AutoGradMode grad_mode(!input_.evaluation);
   Live live;
   if (stage > 0) {
-    live.input = view_of(call.slot(SlotKind::kActivation, stage), *parts_.config);
+    live.input = view_of(call.slot(SlotKind::kActivation, stage), batch_of(call.microbatch()));
     live.input.requires_grad_(!input_.evaluation);
   }
-  live.output =
-      parts_.stages[static_cast<std::size_t>(stage)]->forward(live.input, batch_of(call.microbatch()));
+  live.output = passes_.forward(*parts_.stages[static_cast<std::size_t>(stage)], stage, call.microbatch(),
+                                live.input, batch_of(call.microbatch()));
   if (!input_.evaluation && !live.output.grad_fn()) {
     return fail(ErrorCode::kState, fmt::format("stage {} returned a tensor without a graph", stage));
   }
@@ -221,9 +226,11 @@ Status StageWorker::propagate(const Call& call, Live& live) {
     const double scale = model_->optimizer().scale_loss(at::ones({}, fp32)).item<double>();
     gradient = at::full({}, scale / share, fp32);
   } else {
-    gradient = view_of(call.slot(SlotKind::kGradient, stage + 1), *parts_.config);
+    gradient = view_of(call.slot(SlotKind::kGradient, stage + 1), batch_of(call.microbatch()));
   }
-  torch::autograd::backward({live.output}, {gradient});
+  std::vector<at::Tensor> roots{live.output}, gradients{gradient};
+  passes_.begin_backward(stage, call.microbatch(), roots, gradients);
+  torch::autograd::backward(roots, gradients);
   if (stage == 0) return {};
   at::Tensor passed = live.input.grad();
   if (!passed.defined()) passed = at::zeros_like(live.input);

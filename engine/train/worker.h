@@ -24,6 +24,7 @@
 
 #include "engine/base/result.h"
 #include "engine/config/run_config.h"
+#include "engine/model/slices.h"
 #include "engine/model/stage.h"
 #include "engine/runtime/worker.h"
 #include "engine/train/batches.h"
@@ -108,6 +109,7 @@ class StageWorker : public Worker {
   Parts parts_;
   std::unique_ptr<RankModel> model_;
   std::map<std::pair<int, int>, Live> live_;
+  SlicedPasses passes_;
   std::map<int, Batch> batches_;
   StepInput input_;
   StepResult result_;

@@ -1,10 +1,10 @@
 // State, start and shared helpers. The page's scripts are joined in name order into one function; only boot() runs by
 // itself, so the order of the files does not matter.
 
-const KINDS = ["F", "B", "I", "W", "OPT", "SEND", "RECV", "COLL"];
+const KINDS = ["F", "B", "I", "W", "OPT", "SEND", "RECV", "COLL", "R"];
 const KIND_TITLES = ["forward", "backward", "input gradient", "weight gradient", "optimizer and the rest", "send",
-  "receive", "collective"];
-const FORWARD = 0, WEIGHT = 3, OTHER = 4, SEND = 5, RECV = 6, COLLECTIVE = 7;
+  "receive", "collective", "recomputation"];
+const FORWARD = 0, WEIGHT = 3, OTHER = 4, SEND = 5, RECV = 6, COLLECTIVE = 7, RECOMPUTE = 8;
 const root = document.documentElement;
 const $ = (id) => document.getElementById(id);
 

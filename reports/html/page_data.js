@@ -97,7 +97,7 @@ function buildChunks(data) {
     const seen = new Set();
     for (const lane of lanes) {
       if (lane.kind !== "compute") continue;
-      for (let i = lane.begin; i < lane.end; ++i) if (data.kind[i] <= WEIGHT) seen.add(data.labels[data.label[i]].stage);
+      for (let i = lane.begin; i < lane.end; ++i) if (isPipelineKind(data.kind[i])) seen.add(data.labels[data.label[i]].stage);
     }
     return [...seen].sort((a, b) => a - b);
   });
@@ -107,7 +107,7 @@ function buildChunks(data) {
   for (const lane of data.lanes) {
     if (lane.kind !== "compute") continue;
     for (let i = lane.begin; i < lane.end; ++i) {
-      if (data.kind[i] <= WEIGHT) data.chunk[i] = Math.min(255, tables[lane.rank].get(data.labels[data.label[i]].stage));
+      if (isPipelineKind(data.kind[i])) data.chunk[i] = Math.min(255, tables[lane.rank].get(data.labels[data.label[i]].stage));
     }
   }
 }
@@ -142,8 +142,9 @@ function buildMemory(data, c) {
 
 const rankOf = (i) => D.lanes[D.laneOf[i]].rank;
 const stageOf = (i) => D.labels[D.label[i]].stage;
-const isWork = (i) => D.kind[i] <= OTHER;
-const isPipeline = (i) => D.kind[i] <= WEIGHT;
+const isPipelineKind = (kind) => kind <= WEIGHT || kind === RECOMPUTE;
+const isWork = (i) => D.kind[i] <= OTHER || D.kind[i] === RECOMPUTE;
+const isPipeline = (i) => isPipelineKind(D.kind[i]);
 const isP2p = (i) => D.kind[i] === SEND || D.kind[i] === RECV;
 
 // First event of [low, high) for which values[i] > t; values ascend.

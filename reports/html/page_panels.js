@@ -159,7 +159,7 @@ function buildLegend() {
   const present = new Set(D.kind);
   const items = [];
   const swatch = (style, extra = "") => `<i class="swatch ${extra}" style="background-color:${style}"></i>`;
-  for (let k = 0; k <= WEIGHT; ++k) if (present.has(k)) items.push(`<span>${swatch(`var(--k${k})`, k === WEIGHT ? "hatch" : "")}${KINDS[k]} ${KIND_TITLES[k]}</span>`);
+  for (const k of [0, 1, 2, WEIGHT, RECOMPUTE]) if (present.has(k)) items.push(`<span>${swatch(`var(--k${k})`, k === WEIGHT ? "hatch" : "")}${KINDS[k]} ${KIND_TITLES[k]}</span>`);
   if (D.chunks > 1) items.push(`<span>${swatch("color-mix(in srgb, var(--k0) 72%, var(--towards))")}${swatch("color-mix(in srgb, var(--k1) 72%, var(--towards))")}later chunks (c1${D.chunks > 2 ? ", c2, …" : ""})</span>`);
   if (present.has(OTHER)) items.push(`<span>${swatch("var(--k4)")}${KIND_TITLES[OTHER]}</span>`);
   if (present.has(SEND) || present.has(RECV)) items.push(`<span>${swatch("var(--k5)", "thin")}send above, receive below; pale: waiting</span>`);

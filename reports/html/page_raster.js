@@ -35,14 +35,14 @@ function readPalette() {
 }
 
 const boxColour = (kind, chunk) =>
-  mix(P.kinds[kind], P.towards, kind <= WEIGHT ? chunkShare(chunk, D ? D.chunks : 1) : 0);
+  mix(P.kinds[kind], P.towards, isPipelineKind(kind) ? chunkShare(chunk, D ? D.chunks : 1) : 0);
 
 // Packed colours by kind * 256 + chunk: plain, edge, pale (waiting), and the same dimmed off the critical path.
 function paletteTable() {
   if (P.table) return P.table;
   const table = {plain: [], edge: [], pale: [], dim: [], hatch: [], ink: []};
   for (let kind = 0; kind < KINDS.length; ++kind) {
-    for (let chunk = 0; chunk < (kind <= WEIGHT ? Math.min(D.chunks, 256) : 1); ++chunk) {
+    for (let chunk = 0; chunk < (isPipelineKind(kind) ? Math.min(D.chunks, 256) : 1); ++chunk) {
       const rgb = boxColour(kind, chunk), at = kind * 256 + chunk;
       table.plain[at] = pack(rgb);
       table.edge[at] = pack(mix(rgb, [0, 0, 0], 0.38));

@@ -11,7 +11,8 @@ namespace {
 constexpr int kMostOfAKind = 8;
 
 bool holds_for_backward(SlotKind kind) {
-  return kind == SlotKind::kActivation || kind == SlotKind::kGradient || kind == SlotKind::kStash;
+  return kind == SlotKind::kActivation || kind == SlotKind::kGradient || kind == SlotKind::kStash ||
+         kind == SlotKind::kRebuilt;
 }
 
 }  // namespace

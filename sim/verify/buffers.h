@@ -25,7 +25,7 @@ struct Use {
 // What a live slot of a class counts for; nothing for a persistent one, which is there all the time.
 struct ClassCost {
   Bytes bytes = 0;
-  Bytes activation_bytes = 0;  // 0 unless it is an activation, a gradient of one, or a stash
+  Bytes activation_bytes = 0;  // 0 unless it is an activation, a gradient of one, a stash, or rebuilt
   int stashes = 0;
   int slots = 0;
 };

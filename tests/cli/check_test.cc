@@ -121,6 +121,19 @@ TEST_F(Check, WhatARankMayHold) {
       "activations: with 0F1 rank 0 holds 2 activations, each until its I or B; the bound is 1, its peak 2");
 }
 
+// A bound holds for every number of microbatches that a run's steps have; the main one's is kept here.
+TEST_F(Check, AllStepsOfABatchScheduleAreHeldToTheCap) {
+  const std::string run =
+      "check --pp 2 --schedule gpipe --step-batch-size-schedule '0:4 8:8 24:4' --train-iters 8 ";
+  EXPECT_EQ(run_plumbline(run + "--activation-cap 8").code, 0);
+  const Outcome outcome = run_plumbline(run + "--activation-cap 6 --json");
+  EXPECT_EQ(outcome.code, 5) << outcome.err;
+  EXPECT_NE(outcome.out.find("in steps of 8 microbatches: activations: with 0F6 rank 0 holds 7"),
+            std::string::npos)
+      << outcome.out;
+  EXPECT_EQ(outcome.out.find("in steps of 4 microbatches"), std::string::npos) << outcome.out;
+}
+
 TEST_F(Check, GeneratedOrdersAreHeldToTheirCap) {
   EXPECT_EQ(run_plumbline("check --generator zb-auto --pp 4 -m 8 --activation-cap 4").code, 0);
   for (const char* bare : {"--schedule 1f1b", "--generator 1f1b", "--schedule 1f1b --pipeline-only"}) {

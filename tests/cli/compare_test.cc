@@ -31,6 +31,36 @@ TEST(Compare, PublishedMakespansAtUnitCosts) {
   EXPECT_EQ(one[0]["held"], (nlohmann::json{4, 3, 2, 1}));
 }
 
+// One option for time, memory and pictures: the simulated step grows by what compare says, the checker's peak is the
+// estimate's, and the timeline has the recomputation.
+TEST(Compare, SimulationChecksAndPicturesKnowRecomputation) {
+  const std::string folder = testing::TempDir() + "plumbline_recompute";
+  std::filesystem::create_directories(folder);
+  const std::string flags = " --pp 4 -m 8 --num-layers 8 --link-latency 0 --link-bandwidth 100000GB/s ";
+  const std::string again =
+      flags + "--recompute-granularity full --recompute-method block --recompute-num-layers 1 ";
+  const auto simulated = [&](const std::string& arguments) {
+    return parsed(run_plumbline("sim --json " + arguments))["makespan_ns"].get<double>();
+  };
+  const auto compared = [&](const std::string& arguments) {
+    return parsed(run_plumbline("compare --json 1f1b " + arguments))["schedules"][0]["makespan_ns"]
+        .get<double>();
+  };
+  EXPECT_NEAR(simulated(again), compared(again), 1e4);
+  // Half of each stage's forward, before eight backwards and those of the ranks behind.
+  EXPECT_NEAR(simulated(again) - simulated(flags), 0.5e6 * (8 + 3), 1e4);
+  const nlohmann::json estimate = parsed(run_plumbline("estimate --json" + again));
+  EXPECT_GT(estimate["ranks"][0]["recomputed"].get<double>(), 0.0);
+  const Outcome run = run_plumbline("sim" + again + "-o " + folder + "/r.plmb");
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run_plumbline("show " + folder + "/r.plmb").out.find(" R0 B0"), std::string::npos);
+  EXPECT_EQ(run_plumbline("report " + folder + "/r.plmb --svg " + folder + "/r.svg").code, 0);
+  const std::string svg = read_file(folder + "/r.svg").value();
+  EXPECT_NE(svg.find("#f0e442"), std::string::npos);
+  EXPECT_NE(svg.find("R recomputation"), std::string::npos);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Compare, FitsEightyColumnsAndOneAxis) {
   const Outcome outcome = run_plumbline("compare 1f1b interleaved zb-v dualpipe --pp 4 -m 8");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -186,6 +216,7 @@ TEST(Estimate, LaunchScriptAgainstALimit) {
   EXPECT_NE(over.out.find("over the limit"), std::string::npos) << over.out;
   const Outcome less = run_plumbline("estimate --json --recompute-granularity full " + script);
   EXPECT_EQ(less.code, 0) << less.err;
+  EXPECT_EQ(less.out.find("\"recomputed\":0,"), std::string::npos) << less.out;
   std::filesystem::remove(script);
 }
 
@@ -199,11 +230,12 @@ TEST(Estimate, WrongFlags) {
   refused("/no/such.sh", "/no/such.sh");
   refused("-- --num-layers 4", "--hidden-size");
   refused(
-      "-- --num-layers 4 --num-experts 2 --hidden-size 8 --num-attention-heads 2 --seq-length 4 --vocab-size "
+      "-- --num-layers 4 --mamba-num-heads 2 --hidden-size 8 --num-attention-heads 2 --seq-length 4 "
+      "--vocab-size "
       "8",
       "not estimated");
   refused("run.sh --pp 2", "launch script");
-  refused("--pp 2 --recompute-granularity full --recompute-num-layers 0", "below 1");
+  refused("--pp 2 --recompute-granularity full --recompute-num-layers 0", "at least 1");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/config/loader.h"
+#include "engine/config/pipeline_layout.h"
 #include "engine/config/validate.h"
 
 namespace plumbline {

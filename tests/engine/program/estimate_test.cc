@@ -208,13 +208,179 @@ void refused(const std::vector<std::string>& flags, const std::string& word) {
   EXPECT_NE(shape.error().message.find(word), std::string::npos) << shape.error().text();
 }
 
+// DeepSeek-V3: latent attention, 3 dense layers and 58 of 256 experts and a shared one, tied nowhere. As published,
+// less the 58 x 256 biases of the router, which are no parameters.
+const std::vector<std::string> kDeepSeek = {"--num-layers",
+                                            "61",
+                                            "--hidden-size",
+                                            "7168",
+                                            "--ffn-hidden-size",
+                                            "18432",
+                                            "--num-attention-heads",
+                                            "128",
+                                            "--seq-length",
+                                            "4096",
+                                            "--vocab-size",
+                                            "129280",
+                                            "--multi-latent-attention",
+                                            "--q-lora-rank",
+                                            "1536",
+                                            "--kv-lora-rank",
+                                            "512",
+                                            "--qk-head-dim",
+                                            "128",
+                                            "--qk-pos-emb-head-dim",
+                                            "64",
+                                            "--v-head-dim",
+                                            "128",
+                                            "--num-experts",
+                                            "256",
+                                            "--moe-router-topk",
+                                            "8",
+                                            "--moe-ffn-hidden-size",
+                                            "2048",
+                                            "--moe-shared-expert-intermediate-size",
+                                            "2048",
+                                            "--moe-layer-freq",
+                                            "([0]*3+[1]*58)",
+                                            "--swiglu",
+                                            "--disable-bias-linear",
+                                            "--normalization",
+                                            "RMSNorm",
+                                            "--untie-embeddings-and-output-weights",
+                                            "--position-embedding-type",
+                                            "rope",
+                                            "--bf16"};
+
+TEST(Estimate, ParametersOfDeepSeekV3) {
+  const ModelShape shape = made(with(kDeepSeek, {"--global-batch-size", "8"})).shape;
+  EXPECT_EQ(parameters_of(shape), 671026419200 - 58 * 256);
+}
+
+TEST(Estimate, ParametersOfMixtral8x7B) {
+  const ModelShape shape = made({"--num-layers",
+                                 "32",
+                                 "--hidden-size",
+                                 "4096",
+                                 "--ffn-hidden-size",
+                                 "14336",
+                                 "--num-attention-heads",
+                                 "32",
+                                 "--group-query-attention",
+                                 "--num-query-groups",
+                                 "8",
+                                 "--seq-length",
+                                 "4096",
+                                 "--vocab-size",
+                                 "32000",
+                                 "--num-experts",
+                                 "8",
+                                 "--swiglu",
+                                 "--disable-bias-linear",
+                                 "--normalization",
+                                 "RMSNorm",
+                                 "--untie-embeddings-and-output-weights",
+                                 "--position-embedding-type",
+                                 "rope",
+                                 "--bf16",
+                                 "--global-batch-size",
+                                 "8"})
+                               .shape;
+  EXPECT_EQ(parameters_of(shape), 46702792704);  // as published with the model
+}
+
+// By hand: 4096 tokens, 2-byte elements, fused attention, one microbatch.
+TEST(Estimate, LayerOfLatentAttentionAndExperts) {
+  const ModelShape shape = made(with(kDeepSeek, {"--global-batch-size", "8"})).shape;
+  const Bytes s = 4096, h = 7168, heads = 128;
+  const Bytes around = 10 * s * h;
+  // Queries and keys of 192, values and outputs of 128 a head; the latents, 1536 and 512 wide, before and after their
+  // norms, and the keys' positions, 64 wide.
+  const Bytes attention = 2 * s * (heads * (2 * 192 + 2 * 128) + 2 * 1536 + 2 * 512 + 64);
+  EXPECT_EQ(layer_activation(shape), around + attention + s * 6 * 18432);
+  // Eight copies of each token into experts of 2048, the shared one, and fp32 scores and probabilities of 256.
+  const Bytes experts = 8 * s * (2 * h + 6 * 2048) + s * 6 * 2048 + 8 * s * 256;
+  EXPECT_EQ(layer_activation(shape, true), around + attention + experts);
+  ModelShape first = shape;
+  first.ends = false;
+  EXPECT_EQ(stage_stash(first, 0), 3 * layer_activation(shape) + 58 * layer_activation(shape, true));
+}
+
+// 64 ranks a stage: tp 2, cp 2, dp 16 (32 sequences' replicas), experts over 8 of them, whole (etp 1).
+TEST(Estimate, ExpertsAndContextShareWhatTheirRanksHold) {
+  const std::vector<std::string> flags = with(
+      kDeepSeek, {"--global-batch-size", "64", "--pipeline-model-parallel-size", "2", "--data-parallel-size",
+                  "16", "--tensor-model-parallel-size", "2", "--sequence-parallel", "--context-parallel-size",
+                  "2", "--expert-model-parallel-size", "8", "--expert-tensor-parallel-size", "1",
+                  "--use-distributed-optimizer", "--decoder-first-pipeline-num-layers", "31"});
+  const Made model = made(flags);
+  const MemoryEstimate estimate = estimate_memory(model.config, model.shape).value();
+  const double norm_router = 7168.0 * (2 + 256), latents = 7168.0 * (1536 + 512 + 64) + 1536 + 512;
+  const double heads = 64.0 * (1536 * 192 + 512 * 256 + 128 * 7168);  // of one tensor-parallel rank
+  const double dense = 30 * (norm_router + latents + heads + 3.0 * 7168 * 1024) + 7168 + 64640.0 * 7168;
+  const double experts = 30.0 * 32 * 3 * 7168 * 2048;  // 32 of 256
+  const RankBytes& last = estimate.ranks[1];
+  const auto near = [](Bytes bytes, double expected) {
+    EXPECT_NEAR(static_cast<double>(bytes), expected, expected * 1e-3);  // padding
+  };
+  near(last.of(MemoryClass::kWeights), 2 * (dense + experts));
+  near(last.of(MemoryClass::kGradients), 4 * (dense + experts));
+  // 32 replicas of what is dense, 64 ranks / 8 of what is an expert's.
+  near(last.of(MemoryClass::kOptimizer), 12 * (dense / 32 + experts / 8));
+  EXPECT_EQ(boundary_activation(model.shape), 2 * 2048 * 7168 / 2);
+  ModelShape whole = model.shape;
+  whole.cp = 1;
+  EXPECT_EQ(layer_activation(model.shape, true) * 2, layer_activation(whole, true));
+}
+
+// What is recomputed is in the Program's slots, so that the checker's peak, the estimate and the evaluator agree.
+TEST(Estimate, RecomputationIsInTheSlots) {
+  int compared = 0;
+  for (const char* name : {"1f1b", "interleaved", "zb-h1", "zb-v", "zb-auto", "gpipe"}) {
+    for (const Recompute how : {Recompute::kSelective, Recompute::kFull}) {
+      RunConfig config;
+      config.parallel.pp = 4;
+      config.schedule.generator = name;
+      config.schedule.chunks = std::string(name) == "interleaved" || std::string(name) == "zb-v" ? 2 : 1;
+      config.schedule.microbatches = 8;
+      config.model.layers = 16;
+      config.memory.recompute = how;
+      config.memory.recompute_layers = 2;
+      const Validation valid = validate_all(config, {}, Purpose::kCheck);
+      ASSERT_TRUE(valid.ok()) << valid.errors.front().text();
+      const Schedule schedule = schedule_of(valid.config).value();
+      const ModelSizes sizes = default_sizes(valid.config);
+      const Program program = lower(valid.config, schedule, sizes, {StepTail::kSchedule}).value();
+      ActivationModel held;
+      held.held = sizes.stash, held.rebuilt = sizes.rebuilt, held.rebuilt_split = sizes.rebuilt_split;
+      const std::vector<std::int64_t> peaks = peak_held(schedule, held);
+      const std::vector<RankBytes> slots = slot_memory(program);
+      for (std::size_t rank = 0; rank < slots.size(); ++rank) {
+        EXPECT_LE(slots[rank].of(MemoryClass::kActivations), peaks[rank]) << name;
+        EXPECT_GE(slots[rank].peak, peaks[rank]) << name;
+        EXPECT_GT(slots[rank].rebuilt, 0) << name;
+        ++compared;
+      }
+    }
+  }
+  EXPECT_EQ(compared, 48);
+}
+
 TEST(Estimate, WhatIsNotEstimatedIsRefused) {
-  refused(with(kGpt3, {"--num-experts", "8"}), "--num-experts");
-  refused(with(kGpt3, {"--context-parallel-size", "2"}), "--context-parallel-size");
+  refused(with(kGpt3, {"--mamba-num-heads", "8"}), "--mamba-num-heads");
+  refused(with(kGpt3, {"--context-parallel-size", "3"}), "3 does not divide 2048 tokens");
+  refused(with(kGpt3, {"--num-experts", "9", "--expert-model-parallel-size", "2"}),
+          "2 does not divide 9 experts");
+  refused(with(kGpt3, {"--num-experts", "8", "--expert-model-parallel-size", "2",
+                       "--expert-tensor-parallel-size", "8"}),
+          "16 does not divide 8 ranks");
+  refused(with(kGpt3, {"--num-experts", "8", "--moe-layer-freq", "[0]*3+[1]*90"}), "entry for each layer");
+  refused(with(kGpt3, {"--num-experts", "8", "--moe-layer-freq", "[0]*3+[2]*93"}),
+          "something else than 0 and 1");
+  refused(with(kGpt3, {"--multi-latent-attention"}), "needs --kv-lora-rank");
   refused({"--num-layers", "4"}, "--hidden-size: is missing");
   refused({"--num-layers", "4", "--hidden-size", "64", "--num-attention-heads", "4", "--seq-length", "8"},
           "--vocab-size");
-  refused(with(kGpt3, {"--recompute-granularity", "half"}), "'half'");
   refused(with(kGpt3, {"--recompute-granularity", "full"}), "--recompute-method");
   refused(with(kGpt3, {"--decoder-first-pipeline-num-layers", "5"}), "leaves 91 layers");
 }

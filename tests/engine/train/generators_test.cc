@@ -1,5 +1,6 @@
 // Every schedule trains: the toy model finds each contribution once, and the GPT's steps equal the sequential
 // reference bit for bit - backwards in two parts, copies of the stages, overlapped pairs.
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -151,6 +152,58 @@ TEST(EveryGenerator, TrainingEqualsTheReferenceInFp16) {
     config.optimizer.log_num_zeros = true;
     config.faults.overflow = {{1, 2}};
     compare(config);
+  }
+}
+
+// Copies of a stage that are added up, and then reduced over replicas, beside the pipeline's work.
+TEST(EveryGenerator, CopiesThatOverlapTheirReductionsTrainTheSame) {
+  for (const Case& one : std::vector<Case>{
+           {"dualpipe", 4, 1, 8, 1}, {"dualpipe", 2, 1, 4, 2}, {"chimera-2-pairs", 4, 1, 4, 2}}) {
+    const Layout layout{ScheduleKind::kGenerator, one.pp, one.vp, one.m, one.dp};
+    SCOPED_TRACE(std::string(one.generator) + ", " + layout.name());
+    RunConfig config = with_generator(test::small_config(layout, Precision::kFp16), one.generator);
+    config.optimizer.distributed = one.pp == 4;
+    config.optimizer.overlap_grad_reduce = true;
+    config.optimizer.bucket_size = config.optimizer.distributed ? 600 : 0;
+    compare(config);
+  }
+}
+
+// Slices of sequences: each one's attention reads what the slices before left, and hands their gradients back.
+TEST(EveryGenerator, SlicesOfSequencesTrainTheSame) {
+  struct Sliced {
+    int slices, pp, dp;
+    Precision precision;
+  };
+  for (const Sliced& one : std::vector<Sliced>{
+           {2, 2, 1, Precision::kFp32}, {3, 2, 2, Precision::kFp16}, {4, 4, 1, Precision::kBf16}}) {
+    const Layout layout{ScheduleKind::kGenerator, one.pp, 1, 3, one.dp};
+    SCOPED_TRACE(layout.name() + ", slices " + std::to_string(one.slices));
+    RunConfig config = with_generator(test::small_config(layout, one.precision), "seq-1f1b");
+    config.schedule.slices = one.slices;
+    config.optimizer.distributed = one.dp > 1;
+    compare(config);
+  }
+}
+
+// And they train what whole sequences train, but for the order in which gradients are added.
+TEST(EveryGenerator, SlicesOfSequencesAreTheWholeOnes) {
+  const auto record = [](const char* generator, int slices) {
+    RunConfig config = with_generator(test::small_config({ScheduleKind::kGenerator, 2, 1, 4, 1}), generator);
+    config.schedule.slices = slices;
+    config.train.iterations = 3;
+    const std::unique_ptr<Trainer> trainer = test::make_trainer(config);
+    EXPECT_TRUE(trainer->run());
+    return trainer->record();
+  };
+  const RunRecord whole = record("1f1b", 1), sliced = record("seq-1f1b", 6);
+  ASSERT_EQ(sliced.steps.size(), whole.steps.size());
+  for (std::size_t i = 0; i < whole.steps.size(); ++i) {
+    EXPECT_NEAR(sliced.steps[i].loss, whole.steps[i].loss, 2e-5) << i;
+    EXPECT_NEAR(sliced.steps[i].grad_norm, whole.steps[i].grad_norm,
+                2e-4 * std::abs(whole.steps[i].grad_norm))
+        << i;
+    EXPECT_EQ(sliced.steps[i].consumed_samples, whole.steps[i].consumed_samples);
   }
 }
 

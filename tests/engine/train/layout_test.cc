@@ -48,6 +48,50 @@ TEST(Layout, StagesAndSchedulesDoNotChangeTraining) {
   }
 }
 
+// Neither do stages of different sizes: layers by hand on the first and the last rank, ends that count as layers, and
+// layouts, one with an empty stage and one whose first and last stages have no layers at all.
+TEST(Layout, UnevenStagesDoNotChangeTraining) {
+  for (const Precision precision : {Precision::kFp32, Precision::kFp16}) {
+    const RunRecord one = record_of({ScheduleKind::kOneFOneB, 1, 1, 8, 1}, precision, 3);
+    const auto compare = [&](const Layout& layout, const Change& change) {
+      SCOPED_TRACE(layout.name());
+      expect_same_steps(one, record_of(layout, precision, 3, change));
+    };
+    compare({ScheduleKind::kOneFOneB, 4, 1, 8, 1}, [](RunConfig& config) {
+      config.model.first_layers = 1;
+      config.model.last_layers = 3;
+    });
+    compare({ScheduleKind::kOneFOneB, 5, 1, 8, 1},
+            [](RunConfig& config) { config.model.embedding_as_layer = config.model.loss_as_layer = true; });
+    compare({ScheduleKind::kInterleaved, 2, 2, 8, 1}, [](RunConfig& config) {
+      config.model.layout = "Ett|ttt||tttL";
+      config.schedule.p2p = P2pStyle::kSeparate;
+    });
+    compare({ScheduleKind::kOneFOneB, 4, 1, 8, 1},
+            [](RunConfig& config) { config.model.layout = "E|t*5|ttt|L"; });
+  }
+}
+
+// Nor does what is built again instead of kept, whatever of it and with whatever backward.
+TEST(Layout, RecomputationDoesNotChangeTraining) {
+  for (const Precision precision : {Precision::kFp32, Precision::kFp16}) {
+    const RunRecord one = record_of({ScheduleKind::kOneFOneB, 1, 1, 4, 1}, precision, 3);
+    for (const char* generator : {"1f1b", "zb-v"}) {
+      for (const int way : {0, 1, 2, 3}) {
+        SCOPED_TRACE(std::string(generator) + ", way " + std::to_string(way));
+        const Layout layout{ScheduleKind::kGenerator, 2, std::string(generator) == "zb-v" ? 2 : 1, 4, 1};
+        const RunRecord other = record_of(layout, precision, 3, [&](RunConfig& config) {
+          config.schedule.generator = generator;
+          config.memory.recompute = way == 0 ? Recompute::kSelective : Recompute::kFull;
+          config.memory.recompute_method = way == 3 ? RecomputeMethod::kBlock : RecomputeMethod::kUniform;
+          config.memory.recompute_layers = way == 1 ? 1 : way == 2 ? 3 : 2;
+        });
+        expect_same_steps(one, other);
+      }
+    }
+  }
+}
+
 // Neither do sharded states, overlapped reductions and gathers, buckets, or steps validated afterwards, with any
 // layout of the same replicas.
 TEST(Layout, TheWayOfTheOptimizerDoesNotChangeTraining) {
