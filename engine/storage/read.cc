@@ -15,7 +15,7 @@ namespace plumbline {
 namespace {
 
 constexpr std::uint64_t kMaxManifest = 256u << 20;
-constexpr std::size_t kBlock = 1u << 20;      // hashed and copied while it is in the processor's cache
+constexpr std::size_t kBlock = 1u << 20;  // hashed and copied while it is in the processor's cache
 
 tl::unexpected<Error> refuse(const std::string& path, const std::string& why) {
   return fail(ErrorCode::kParse, fmt::format("{}: {}", path, why));
