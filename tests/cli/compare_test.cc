@@ -78,7 +78,8 @@ TEST(Compare, RecomputationCostsTimeAndSavesMemory) {
   const nlohmann::json full =
       parsed(run_plumbline("compare --json 1f1b --pp 4 -m 8 --recompute-granularity full"))["schedules"][0];
   EXPECT_GT(full["makespan_ns"].get<double>(), none["makespan_ns"].get<double>());
-  EXPECT_LT(full["held_bytes"][0].get<double>(), none["held_bytes"][0].get<double>() / 4);
+  // What one backward builds again counts, beside the inputs of four.
+  EXPECT_LT(full["held_bytes"][0].get<double>(), none["held_bytes"][0].get<double>() / 3);
   const Outcome text = run_plumbline("compare 1f1b --pp 4 -m 8 --recompute-granularity full");
   EXPECT_NE(text.out.find('r', text.out.find("rank 0")), std::string::npos);
 }
