@@ -1,5 +1,6 @@
 #include "backends/cuda/double/control.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -23,7 +24,8 @@ Machine& machine() {
     // A program that knows nothing of doubles: the environment says how many devices there are, and time moves whenever
     // it asks for something.
     const char* devices = std::getenv("PLUMBLINE_DOUBLE_DEVICES");
-    current_machine() = std::make_unique<Machine>(devices == nullptr ? 8 : std::atoi(devices), RunConfig{});
+    current_machine() =
+        std::make_unique<Machine>(devices == nullptr ? 8 : std::max(0, std::atoi(devices)), RunConfig{});
     current_machine()->polls_step = devices != nullptr;
   }
   return *current_machine();

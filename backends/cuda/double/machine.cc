@@ -53,7 +53,7 @@ SimOptions options_of(const RunConfig& config) {
 
 Machine::Machine(int devices, const RunConfig& config)
     : devices_(devices),
-      program_(empty_program(devices)),
+      program_(empty_program(std::max(devices, 1))),  // a machine without devices has a world to say so
       linked_(empty_linked(program_)),
       world_(options_of(config), {}),
       next_stream_(static_cast<std::size_t>(devices), 0),
