@@ -12,10 +12,28 @@ namespace {
 constexpr const char* kMain = "model_optim_rng.pt";
 constexpr const char* kDistributed = "distrib_optim.pt";
 
+// Why a rank's folder is not there, where its checkpoint is: Megatron's files fit the layout that saved them.
+Error other_layout(FileLayer& files, const FoundCheckpoint& found, const std::string& folder) {
+  std::string there;
+  if (const Result<std::vector<std::string>> names = files.list(found.path); names) {
+    for (const std::string& name : *names)
+      if (name.rfind("mp_rank_", 0) == 0) there += (there.empty() ? "" : ", ") + name;
+  }
+  return {
+      ErrorCode::kState,
+      fmt::format("{}: has no {} but {}; Megatron's files load in the tensor and pipeline layout that saved "
+                  "them - load them there and save plumbline's own format, which any layout loads",
+                  found.path, folder, there.empty() ? "no mp_rank folder at all" : there),
+      {}};
+}
+
 Status load_own(FileLayer& files, const FoundCheckpoint& found, const MegatronPlace& place,
                 const StateDict& args, const MegatronLoadOptions& options, MegatronLoaded& loaded) {
   const std::string folder = join_path(found.path, megatron_folder(place));
   const std::string path = join_path(folder, kMain);
+  const Result<PathKind> there = files.kind(folder);
+  if (!there) return tl::unexpected(there.error());
+  if (*there == PathKind::kAbsent) return tl::unexpected(other_layout(files, found, megatron_folder(place)));
   const Result<StateValue> value = read_torch_file(files, path);
   if (!value) return tl::unexpected(value.error());
   Result<MegatronLoaded> read = megatron_contents(*value, path, found.tracker.release, options);

@@ -102,6 +102,15 @@ void check_sizes(RuleBook& book) {
                      {"loss_scale.window", c.loss_scale.window, 1, kAny},
                      {"loss_scale.hysteresis", c.loss_scale.hysteresis, 1, kAny},
                  });
+  // Both speak of layers that are recomputed whole; without those they would be taken and do nothing.
+  if (c.memory.recompute != Recompute::kFull) {
+    if (c.memory.recompute_layers != 1)
+      book.refuse("memory.recompute_layers", "says how many layers are recomputed whole, and none are",
+                  "give --recompute-granularity full, or leave it out");
+    if (c.memory.recompute_method != RecomputeMethod::kUniform)
+      book.refuse("memory.recompute_method", "says which layers are recomputed whole, and none are",
+                  "give --recompute-granularity full, or leave it out");
+  }
   constexpr std::int64_t kMostSamples = std::int64_t{1} << 50;
   for (const auto& [option, value] :
        {std::pair{"train.samples", c.train.samples},

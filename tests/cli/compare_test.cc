@@ -237,6 +237,8 @@ TEST(Estimate, WrongFlags) {
       "not estimated");
   refused("run.sh --pp 2", "launch script");
   refused("--pp 2 --recompute-granularity full --recompute-num-layers 0", "at least 1");
+  refused("--pp 2 --recompute-num-layers 2", "says how many layers are recomputed whole, and none are");
+  refused("--pp 2 --recompute-granularity selective --recompute-method block", "says which layers");
 }
 
 }  // namespace

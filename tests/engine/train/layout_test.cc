@@ -84,7 +84,7 @@ TEST(Layout, RecomputationDoesNotChangeTraining) {
           config.schedule.generator = generator;
           config.memory.recompute = way == 0 ? Recompute::kSelective : Recompute::kFull;
           config.memory.recompute_method = way == 3 ? RecomputeMethod::kBlock : RecomputeMethod::kUniform;
-          config.memory.recompute_layers = way == 1 ? 1 : way == 2 ? 3 : 2;
+          config.memory.recompute_layers = way <= 1 ? 1 : way == 2 ? 3 : 2;
         });
         expect_same_steps(one, other);
       }

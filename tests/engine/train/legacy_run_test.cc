@@ -102,7 +102,9 @@ TEST(LegacyRun, WhatDoesNotFitIsRefusedByName) {
               HasSubstr("1 model chunks a rank were saved, this run has 2"));
   RunConfig stages = config;
   stages.parallel.pp = 1;
-  EXPECT_THAT(run_on(files, loading(stages)).error, HasSubstr("mp_rank_00"));
+  EXPECT_THAT(
+      run_on(files, loading(stages)).error,
+      HasSubstr("has no mp_rank_00 but mp_rank_00_000, mp_rank_00_001; Megatron's files load in the"));
   RunConfig layers = config;
   layers.model.layers = 2;
   EXPECT_THAT(run_on(files, loading(layers)).error, HasSubstr("num_layers"));
