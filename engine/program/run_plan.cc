@@ -65,11 +65,9 @@ Result<std::vector<RunConfig>> step_configs(const RunConfig& config) {
   if (!steps) return tl::unexpected(steps.error());
   std::vector<RunConfig> out;
   for (const auto& [iteration, batch] : *steps) {
-    const auto same = [&](const RunConfig& known) {
-      return known.schedule.microbatches == batch.num_microbatches;
-    };
-    if (std::none_of(out.begin(), out.end(), same))
-      out.push_back(with_microbatches(config, batch.num_microbatches));
+    const int microbatches = batch.num_microbatches;
+    const auto same = [&](const RunConfig& known) { return known.schedule.microbatches == microbatches; };
+    if (std::none_of(out.begin(), out.end(), same)) out.push_back(with_microbatches(config, microbatches));
   }
   return out;
 }
