@@ -1,9 +1,9 @@
 #include "cli/verdicts.h"
 
-#include <thread>
 #include <utility>
 
 #include "engine/base/text.h"
+#include "engine/base/workers.h"
 #include "engine/program/link.h"
 #include "sim/advice.h"
 #include "sim/examine.h"
@@ -100,7 +100,7 @@ Result<std::vector<Judged>> judge(const Input& input, const JudgeOptions& option
   const std::vector<NcclModel> modes = options.modes.empty() ? check_models() : options.modes;
   const TimeModel time(input.config);
   std::vector<Result<Verdict>> verdicts = examine_scenarios(
-      input.scenarios, modes, time, std::max(1U, std::thread::hardware_concurrency()), !options.as_reference);
+      input.scenarios, modes, time, static_cast<unsigned>(usable_cores()), !options.as_reference);
   for (std::size_t i = 0; i < verdicts.size(); ++i) {
     const Scenario& scenario = input.scenarios[i];
     Result<Verdict>& verdict = verdicts[i];

@@ -45,7 +45,8 @@ class Turning {
       if (!helped) return tl::unexpected(helped.error());
       if (!*helped) {
         add("send", "rendezvous", false,
-            "hangs with buffers of any size as well: no knob of the model hides it");
+            fmt::format("{} with buffers of any size as well: no knob of the model hides it",
+                        hangs_ ? "hangs" : "fails"));
         return std::move(rows_);
       }
       PL_TRY(buffers());

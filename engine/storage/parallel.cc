@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
 #include <vector>
 
 #include "engine/base/workers.h"
@@ -13,9 +12,8 @@ Status for_each_at_once(std::size_t count, std::uint64_t bytes,
                         const std::function<Status(std::size_t)>& work) {
   constexpr std::uint64_t kWorthAThread = 8u << 20;
   constexpr std::size_t kMost = 4;
-  const std::size_t threads =
-      std::min({kMost, count, static_cast<std::size_t>(bytes / kWorthAThread),
-                static_cast<std::size_t>(std::max(1u, std::thread::hardware_concurrency()))});
+  const std::size_t threads = std::min({kMost, count, static_cast<std::size_t>(bytes / kWorthAThread),
+                                        static_cast<std::size_t>(usable_cores())});
   std::vector<Status> results(count);
   std::atomic<bool> failed{false};
   share_out(count, threads, [&](std::size_t i) {

@@ -148,16 +148,6 @@ Status load_weights(const std::vector<StateDict>& chunks, const RankModel& model
   return {};
 }
 
-Status load_random(const StateList& saved, const RankState& rank) {
-  const auto* states = saved.front().get<StateDict>();  // checked where they were read
-  const Result<const StateDict*> tracker = states->dict("rng_tracker_states");
-  if (!tracker) return tl::unexpected(tracker.error());
-  PL_TRY(rank.random->load_state_dict(**tracker));
-  const Result<at::Tensor> generator = states->tensor("torch_rng_state");
-  if (!generator) return tl::unexpected(generator.error());
-  return set_cpu_rng_state(*generator);
-}
-
 }  // namespace
 
 Result<bool> is_legacy_checkpoint(FileLayer& files, const std::string& path) {
@@ -223,16 +213,10 @@ Status load_legacy(const LegacyState& state, const RankState& rank, std::vector<
     if (saved == nullptr || scheduler == nullptr)
       return fail(ErrorCode::kState, "optimizer or scheduler are no dictionaries");
     PL_TRY(optimizer.load_state_dict(*saved));
-    std::vector<std::string> said;
-    PL_TRY(rank.model->scheduler().load_state_dict(*scheduler, &said));
-    const std::vector<std::string> more = optimizer.load_notices();
-    said.insert(said.end(), more.begin(), more.end());
-    for (std::string& text : said) {
-      if (std::find(notices.begin(), notices.end(), text) == notices.end())
-        notices.push_back(std::move(text));
-    }
+    PL_TRY(load_scheduler(rank, *scheduler, notices));
   }
-  return contents.rng.empty() ? Status{} : load_random(contents.rng, rank);
+  if (contents.rng.empty()) return {};
+  return load_random(rank, *contents.rng.front().get<StateDict>());  // checked where they were read
 }
 
 }  // namespace plumbline

@@ -447,14 +447,7 @@ Status RunCheckpoint::finish_rank(const RankState& rank, const std::vector<Shard
     const StateDict* scheduler = find(kScheduler);
     if (scheduler == nullptr)
       return fail(ErrorCode::kState, fmt::format("{}: '{}' is no dictionary", found_->path, kScheduler));
-    std::vector<std::string> said;
-    PL_TRY(rank.model->scheduler().load_state_dict(*scheduler, &said));
-    const std::vector<std::string> more = optimizer.load_notices();
-    said.insert(said.end(), more.begin(), more.end());
-    for (std::string& text : said) {
-      if (std::find(notices.begin(), notices.end(), text) == notices.end())
-        notices.push_back(std::move(text));
-    }
+    PL_TRY(load_scheduler(rank, *scheduler, notices));
   } else {
     PL_TRY(optimizer.reload_model_params());
   }
@@ -462,12 +455,7 @@ Status RunCheckpoint::finish_rank(const RankState& rank, const std::vector<Shard
   const StateDict* states = find(random_key(rank.rank));
   if (states == nullptr)
     return fail(ErrorCode::kState, fmt::format("{}: no random states of rank {}", found_->path, rank.rank));
-  const Result<const StateDict*> tracker = states->dict("rng_tracker_states");
-  if (!tracker) return tl::unexpected(tracker.error());
-  PL_TRY(rank.random->load_state_dict(**tracker));
-  const Result<at::Tensor> generator = states->tensor("torch_rng_state");
-  if (!generator) return tl::unexpected(generator.error());
-  return set_cpu_rng_state(*generator);
+  return load_random(rank, *states);
 }
 
 }  // namespace plumbline

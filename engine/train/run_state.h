@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "engine/checkpoint/rng_tracker.h"
 #include "engine/train/rank_model.h"
@@ -21,5 +23,11 @@ struct RankState {
   const RankModel* model = nullptr;
   RngTracker* random = nullptr;
 };
+
+// What every format's loading ends with. The scheduler's state; what it and the optimizer, which is loaded before, have
+// to say is added to `notices`, each text once.
+Status load_scheduler(const RankState& rank, const StateDict& saved, std::vector<std::string>& notices);
+// The rank's tracker and LibTorch's own generator, from "rng_tracker_states" and "torch_rng_state".
+Status load_random(const RankState& rank, const StateDict& saved);
 
 }  // namespace plumbline

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -227,7 +226,7 @@ Result<Verdict> check_quotient(const Program& program, const CheckOptions& optio
 std::vector<Result<Verdict>> check_programs(const std::vector<Program>& programs, const CheckOptions& options,
                                             unsigned workers) {
   std::vector<Result<Verdict>> out(programs.size(), Verdict{});
-  if (workers == 0) workers = std::max(1U, std::thread::hardware_concurrency());
+  if (workers == 0) workers = static_cast<unsigned>(usable_cores());
   share_out(programs.size(), workers, [&](std::size_t i) {
     const Result<LinkedProgram> linked = link_program(programs[i]);
     out[i] = linked ? check_program(*linked, options) : Result<Verdict>(tl::unexpected(linked.error()));

@@ -2,8 +2,7 @@
 // loads in their place.
 #include <gmock/gmock.h>
 
-#include "engine/runtime/run_record.h"
-#include "tests/cli/run_program.h"
+#include "tests/cli/run_engine.h"
 
 namespace plumbline {
 namespace {
@@ -14,28 +13,11 @@ const std::string kRun =
     "run --pp 2 --dp 2 --num-layers 4 --hidden-size 16 --num-attention-heads 2 -m 4 --bf16 "
     "--train-iters 2 --eval-iters 1 ";
 
-Outcome run_engine(const std::string& arguments, const std::string& environment = "") {
-  return run_program(PLUMBLINE_ENGINE_EXECUTABLE, arguments, "OMP_NUM_THREADS=1 " + environment);
-}
-
 std::string on_doubles(int devices) {
   std::string environment = "PLUMBLINE_DOUBLE_DEVICES=" + std::to_string(devices);
   for (const char* name : {"CUDART_LIBRARY", "CUDA_DRIVER_LIBRARY", "NCCL_LIBRARY", "NVTX_LIBRARY"})
     environment += std::string(" ") + name + "=" + PLUMBLINE_DOUBLES;
   return environment;
-}
-
-std::string temporary(const std::string& name) {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  return testing::TempDir() + "cuda_" + test->name() + "_" + name;
-}
-
-RunRecord record_at(const std::string& path) {
-  const Result<std::string> bytes = read_file(path);
-  EXPECT_TRUE(bytes) << path;
-  Result<RunRecord> record = parse_record(bytes.value_or(""), path);
-  EXPECT_TRUE(record) << (record ? "" : record.error().text());
-  return record ? *record : RunRecord();
 }
 
 void expect_same_rows(const RunRecord& a, RunRecord b) {
@@ -49,12 +31,12 @@ void expect_same_rows(const RunRecord& a, RunRecord b) {
   EXPECT_EQ(a.events.size(), b.events.size());
 }
 
-#define NEEDS_ENGINE                                                                              \
-  if (std::string(PLUMBLINE_ENGINE_EXECUTABLE).empty() || std::string(PLUMBLINE_DOUBLES).empty()) \
-  GTEST_SKIP() << "plumbline-engine is not built"
+#define NEEDS_DOUBLES \
+  NEEDS_ENGINE;       \
+  if (std::string(PLUMBLINE_DOUBLES).empty()) GTEST_SKIP() << "the doubles of CUDA are not built"
 
 TEST(CudaRun, WithoutALibraryItIsNamed) {
-  NEEDS_ENGINE;
+  NEEDS_DOUBLES;
   const Outcome no_runtime = run_engine(kRun + "--backend cuda", "CUDART_LIBRARY=/nowhere/libcudart.so");
   EXPECT_EQ(75, no_runtime.code);
   EXPECT_THAT(no_runtime.err, HasSubstr("/nowhere/libcudart.so"));
@@ -68,7 +50,7 @@ TEST(CudaRun, WithoutALibraryItIsNamed) {
 }
 
 TEST(CudaRun, WhatCannotBeIsRefused) {
-  NEEDS_ENGINE;
+  NEEDS_DOUBLES;
   const Outcome few = run_engine(kRun + "--backend cuda --cuda-level nccl", on_doubles(1));
   EXPECT_EQ(2, few.code);
   EXPECT_THAT(few.err, HasSubstr("there are 1 for 4 ranks"));
@@ -78,7 +60,7 @@ TEST(CudaRun, WhatCannotBeIsRefused) {
 }
 
 TEST(CudaRun, OnTheDoublesItGivesTheSimulatorsNumbers) {
-  NEEDS_ENGINE;
+  NEEDS_DOUBLES;
   const std::string sim = temporary("sim.plmb"), nccl = temporary("nccl.plmb"), loop = temporary("loop.plmb");
   const Outcome simulated = run_engine(kRun + "-q -o " + sim);
   ASSERT_EQ(0, simulated.code) << simulated.err;
@@ -95,7 +77,7 @@ TEST(CudaRun, OnTheDoublesItGivesTheSimulatorsNumbers) {
 }
 
 TEST(CudaRun, ARecordIsReplayedOnIt) {
-  NEEDS_ENGINE;
+  NEEDS_DOUBLES;
   const std::string sim = temporary("sim.plmb");
   ASSERT_EQ(0, run_engine(kRun + "-q -o " + sim).code);
   const Outcome replay =

@@ -12,35 +12,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "engine/runtime/run_record.h"
 #include "sim/verdict.h"
-#include "tests/cli/run_program.h"
+#include "tests/cli/run_engine.h"
 
 namespace plumbline {
 namespace {
 
 const std::string kSmall =
     "--pp 2 --num-layers 4 --hidden-size 16 --num-attention-heads 2 --microbatches 4 -q ";
-
-std::string temporary(const std::string& name) {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  return testing::TempDir() + "gloo_" + test->name() + "_" + name;
-}
-
-RunRecord record_at(const std::string& path) {
-  const Result<std::string> bytes = read_file(path);
-  EXPECT_TRUE(bytes) << path;
-  Result<RunRecord> record = parse_record(bytes.value_or(""), path);
-  EXPECT_TRUE(record) << (record ? "" : record.error().text());
-  return record ? *record : RunRecord();
-}
-
-#define NEEDS_ENGINE \
-  if (std::string(PLUMBLINE_ENGINE_EXECUTABLE).empty()) GTEST_SKIP() << "plumbline-engine is not built"
-
-Outcome run_engine(const std::string& arguments, const std::string& environment = "") {
-  return run_program(PLUMBLINE_ENGINE_EXECUTABLE, "run " + arguments, "OMP_NUM_THREADS=1 " + environment);
-}
 
 std::vector<pid_t> children_of(pid_t parent) {
   std::ifstream file("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children");
@@ -106,9 +85,9 @@ TEST(GlooRun, NumbersAreTheSimulators) {
   NEEDS_ENGINE;
   const std::string sim = temporary("sim.plmb"), real = temporary("gloo.plmb");
   const std::string run = kSmall + "--train-iters 3 --bf16 -o ";
-  const Outcome simulated = run_engine(run + sim);
+  const Outcome simulated = run_engine("run " + run + sim);
   ASSERT_EQ(0, simulated.code) << simulated.err;
-  const Outcome measured = run_engine(run + real + " --backend gloo --nproc 2");
+  const Outcome measured = run_engine("run " + run + real + " --backend gloo --nproc 2");
   ASSERT_EQ(0, measured.code) << measured.err;
   const RunRecord a = record_at(sim), b = record_at(real);
   EXPECT_EQ("gloo", b.backend);
@@ -130,8 +109,8 @@ TEST(GlooRun, ADeadlockIsTheSimulatorsCircle) {
                          "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n"));
   const std::string run = "--pp 2 --num-layers 4 --schedule csv --schedule-csv " + csv +
                           " --microbatches 2 --comm-map one --train-iters 1 -q -o ";
-  ASSERT_EQ(3, run_engine(run + sim).code);
-  const Outcome measured = run_engine(run + real + " --backend gloo --nproc 2 --timeout 1");
+  ASSERT_EQ(3, run_engine("run " + run + sim).code);
+  const Outcome measured = run_engine("run " + run + real + " --backend gloo --nproc 2 --timeout 1");
   EXPECT_EQ(3, measured.code) << measured.err;
   EXPECT_NE(std::string::npos, measured.err.find("no progress for 1 s")) << measured.err;
   const auto circle = [](const std::string& path) {
@@ -191,14 +170,15 @@ TEST(GlooRun, TheLaunchersEndIsTheRanksEnd) {
 
 TEST(GlooRun, WrongWorldSizesAndHalfSetEnvironments) {
   NEEDS_ENGINE;
-  const Outcome nproc = run_engine(kSmall + "--backend gloo --nproc 3");
+  const Outcome nproc = run_engine("run " + kSmall + "--backend gloo --nproc 3");
   EXPECT_EQ(2, nproc.code);
   EXPECT_NE(std::string::npos, nproc.err.find("--nproc is 3, and the configuration has 2 ranks"))
       << nproc.err;
-  const Outcome launched = run_engine(kSmall + "--backend gloo", "RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost");
+  const Outcome launched =
+      run_engine("run " + kSmall + "--backend gloo", "RANK=0 WORLD_SIZE=4 MASTER_ADDR=localhost");
   EXPECT_EQ(2, launched.code);
   EXPECT_NE(std::string::npos, launched.err.find("torchrun says 4 ranks")) << launched.err;
-  const Outcome half = run_engine(kSmall + "--backend gloo", "RANK=0");
+  const Outcome half = run_engine("run " + kSmall + "--backend gloo", "RANK=0");
   EXPECT_EQ(2, half.code);
   EXPECT_NE(std::string::npos, half.err.find("RANK is set, WORLD_SIZE is not")) << half.err;
 }
@@ -230,8 +210,8 @@ class TakenPort {
 TEST(GlooRun, APortInUse) {
   NEEDS_ENGINE;
   const TakenPort taken;
-  const Outcome outcome = run_engine(kSmall + "--backend gloo --nproc 2 -o " + temporary("run.plmb") +
-                                     " --master-port " + std::to_string(taken.port));
+  const Outcome outcome = run_engine("run " + kSmall + "--backend gloo --nproc 2 -o " +
+                                     temporary("run.plmb") + " --master-port " + std::to_string(taken.port));
   EXPECT_EQ(2, outcome.code);
   EXPECT_NE(std::string::npos, outcome.err.find("the port is in use")) << outcome.err;
 }
@@ -245,8 +225,8 @@ TEST(GlooRun, AnEarlierRunsRemainsAreCleared) {
   std::filesystem::create_directories(out + ".ranks");
   for (const char* name : {"rank-00000.plmb", "rank-00001.position.json", "flight-recorder-00001.json"})
     ASSERT_TRUE(write_file(out + ".ranks/" + name, "an earlier run's"));
-  const Outcome outcome = run_engine(kSmall + "--backend gloo --nproc 2 -o " + out + " --master-port " +
-                                     std::to_string(taken.port));
+  const Outcome outcome = run_engine("run " + kSmall + "--backend gloo --nproc 2 -o " + out +
+                                     " --master-port " + std::to_string(taken.port));
   EXPECT_EQ(2, outcome.code);
   EXPECT_FALSE(std::filesystem::exists(out + ".ranks"));
 }
@@ -258,11 +238,11 @@ TEST(GlooRun, AnotherProgramOnOneRankAndARankThatNeverComes) {
   const std::string port = " --master-port " + std::to_string(taken.port) + " --world-size 2 --backend gloo";
   const std::string out = temporary("run.plmb");
   Background other(kSmall + "--microbatches 8 --rank 1" + port + " -o " + out);
-  const Outcome first = run_engine(kSmall + "--rank 0" + port + " -o " + out);
+  const Outcome first = run_engine("run " + kSmall + "--rank 0" + port + " -o " + out);
   EXPECT_EQ(4, first.code) << first.err;
   EXPECT_NE(std::string::npos, first.err.find("do not run the same Program: rank 1 has")) << first.err;
   EXPECT_EQ(4, other.wait().code);
-  const Outcome alone = run_engine(kSmall + "--rank 0 --join-timeout 2" + port + " -o " + out);
+  const Outcome alone = run_engine("run " + kSmall + "--rank 0 --join-timeout 2" + port + " -o " + out);
   EXPECT_EQ(124, alone.code);
   EXPECT_NE(std::string::npos, alone.err.find("rank 1 did not come")) << alone.err;
 }
@@ -272,10 +252,10 @@ TEST(GlooRun, ForwardOnlyEvaluatesAsTheSimulatorDoes) {
   NEEDS_ENGINE;
   const std::string sim = temporary("sim.plmb"), real = temporary("gloo.plmb");
   const std::string run = kSmall + "--schedule forward-only --eval-iters 2 -o ";
-  const Outcome simulated = run_engine(run + sim);
+  const Outcome simulated = run_engine("run " + run + sim);
   ASSERT_EQ(0, simulated.code) << simulated.err;
   EXPECT_NE(std::string::npos, simulated.out.find("nothing is trained")) << simulated.out;
-  const Outcome measured = run_engine(run + real + " --backend gloo --nproc 2");
+  const Outcome measured = run_engine("run " + run + real + " --backend gloo --nproc 2");
   ASSERT_EQ(0, measured.code) << measured.err;
   const RunRecord a = record_at(sim), b = record_at(real);
   ASSERT_EQ(2u, a.steps.size());
@@ -287,7 +267,7 @@ TEST(GlooRun, ForwardOnlyEvaluatesAsTheSimulatorDoes) {
   EXPECT_EQ(2, b.ranks_a_machine);
   EXPECT_GE(b.cores, 1);
   EXPECT_GT(b.events.front().cpu, 0);
-  const Outcome nothing = run_engine(kSmall + "--schedule forward-only --eval-iters 0");
+  const Outcome nothing = run_engine("run " + kSmall + "--schedule forward-only --eval-iters 0");
   EXPECT_EQ(2, nothing.code);
   EXPECT_NE(std::string::npos, nothing.err.find("--eval-iters")) << nothing.err;
 }

@@ -107,6 +107,13 @@ TEST(Sensitivity, NoKnobHidesAMissingCounterpart) {
   EXPECT_THAT(rows[0].words, HasSubstr("no knob of the model hides it"));
 }
 
+// A call that returns an error was said to hang.
+TEST(Sensitivity, ACallThatFailsDoesNotHang) {
+  const auto rows = rows_of("0: all_reduce X 8 on S\n0: comm_init X 0 1\n1: comm_init X 0 1");
+  ASSERT_EQ(rows.size(), 1U);
+  EXPECT_THAT(rows[0].words, HasSubstr("fails with buffers of any size"));
+}
+
 TEST(Sensitivity, EachKnobAlone) {
   const auto opposite = rows_of(kOpposite);
   EXPECT_TRUE(row(opposite, "send").holds);
