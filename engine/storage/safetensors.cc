@@ -132,10 +132,10 @@ Status check_tensors(const std::vector<SafetensorsTensor>& tensors,
 }  // namespace
 
 const SafetensorsEntry* SafetensorsHeader::find(std::string_view name) const {
-  for (const SafetensorsEntry& entry : tensors) {
-    if (entry.name == name) return &entry;
-  }
-  return nullptr;
+  const auto at = std::lower_bound(
+      by_name.begin(), by_name.end(), name,
+      [&](std::uint32_t place, std::string_view wanted) { return tensors[place].name < wanted; });
+  return at != by_name.end() && tensors[*at].name == name ? &tensors[*at] : nullptr;
 }
 
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::uint64_t file_bytes,
@@ -166,6 +166,11 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, std::u
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
   PL_TRY(check_tiling(header, file_bytes, path));
+  header.by_name.resize(header.tensors.size());  // fewer than 2^32: each takes bytes of a bounded header
+  std::iota(header.by_name.begin(), header.by_name.end(), 0u);
+  std::sort(header.by_name.begin(), header.by_name.end(), [&](std::uint32_t a, std::uint32_t b) {
+    return header.tensors[a].name < header.tensors[b].name;
+  });
   return header;
 }
 

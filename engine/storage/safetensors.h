@@ -37,7 +37,9 @@ struct SafetensorsHeader {
   std::vector<std::pair<std::string, std::string>> metadata;
   std::vector<SafetensorsEntry> tensors;  // by begin
   std::uint64_t data_begin = 0;           // in the file
+  std::vector<std::uint32_t> by_name;     // places in `tensors`, ascending by name; the parser fills it
 
+  // In logarithmic time, of what the parser has read: files of models hold thousands of tensors. Null when absent.
   const SafetensorsEntry* find(std::string_view name) const;
 };
 

@@ -153,6 +153,8 @@ TEST(Safetensors, WriterAlignsAndReadsBack) {
   EXPECT_EQ(header->find("d")->begin, 0u);
   EXPECT_EQ(header->find("h")->begin, 16u);
   EXPECT_EQ(header->find("u")->begin, 18u);
+  for (const SafetensorsEntry& entry : header->tensors) EXPECT_EQ(header->find(entry.name), &entry);
+  for (const char* absent : {"", "b", "v"}) EXPECT_EQ(header->find(absent), nullptr);
   const std::string& bytes = *disk.content("/t");
   EXPECT_EQ(written->header_digest, hash64(bytes.data(), header->data_begin));
   EXPECT_EQ(written->bytes, bytes.size());
