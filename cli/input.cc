@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "cli/common/output.h"
+#include "cli/common/rows_shape.h"
 #include "engine/base/text.h"
 #include "engine/config/flags.h"
 #include "engine/program/lower.h"
@@ -26,14 +27,6 @@ bool looks_like_actions(std::string_view text) {
   const std::size_t digits = i;
   while (i < text.size() && text[i] >= '0' && text[i] <= '9') ++i;
   return i > digits && i < text.size() && text[i] >= 'A' && text[i] <= 'Z';
-}
-
-Result<ValidConfig> validated(LoadedConfig loaded, Purpose purpose) {
-  Validation checked = validate_all(loaded.config, loaded.origins, purpose);
-  for (const std::string& text : checked.warnings) warn(text);
-  if (checked.ok()) return ValidConfig{std::move(checked.config), std::move(loaded)};
-  for (std::size_t i = 1; i < checked.errors.size(); ++i) report(checked.errors[i]);
-  return tl::unexpected(checked.errors.front());
 }
 
 Finding schedule_finding(FindingKind kind, const ScheduleFinding& fault, const Schedule& schedule) {
@@ -137,23 +130,6 @@ Status plan_into(Input& input) {
   return {};
 }
 
-// The number of ranks, chunks and microbatches comes from the rows unless the command line says something
-// else.
-void shape_from(const Schedule& schedule, LoadedConfig& loaded) {
-  std::size_t chunks = 1;
-  for (int rank = 0; rank < schedule.ranks; ++rank)
-    chunks = std::max(chunks, schedule.stages_of_rank(rank).size());
-  const auto given = [&](const char* option) {
-    return loaded.origins.of(option).layer == Layer::kCommandLine;
-  };
-  RunConfig& config = loaded.config;
-  config.schedule.kind = ScheduleKind::kCsv;
-  if (!given("parallel.pp")) config.parallel.pp = schedule.ranks;
-  config.schedule.chunks = static_cast<int>(chunks);
-  config.schedule.microbatches = schedule.microbatches;
-  config.schedule.global_batch_size = 0;
-}
-
 Status read_csv(const std::string& text, std::vector<std::string> rest, const InputOptions& options,
                 Purpose purpose, Input& input) {
   const Result<Schedule> schedule = parse_schedule_csv(text, input.name, {options.fragment});
@@ -251,7 +227,7 @@ Result<RunConfig> config_for_rows(const Schedule& schedule, const std::string& n
   flags.insert(flags.end(), {"--schedule", "csv", "--schedule-csv", name});
   Result<LoadedConfig> loaded = load_arguments(flags);
   if (!loaded) return tl::unexpected(loaded.error());
-  shape_from(schedule, *loaded);
+  PL_TRY(shape_from_rows(schedule, name, *loaded));
   Result<ValidConfig> valid = validated(std::move(*loaded), purpose);
   if (!valid) return tl::unexpected(valid.error());
   return std::move(valid->config);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "cli/common/output.h"
+#include "cli/common/rows_shape.h"
 #include "engine/config/options.h"
 
 namespace plumbline::cli {
@@ -38,9 +39,14 @@ Result<ValidConfig> load_arguments(const std::vector<std::string>& arguments, Pu
                                    const std::optional<std::string>& text) {
   Result<LoadedConfig> loaded = load_arguments(arguments, text);
   if (!loaded) return tl::unexpected(loaded.error());
-  Validation checked = validate_all(loaded->config, loaded->origins, purpose);
+  PL_TRY(shape_from_file(*loaded));
+  return validated(*std::move(loaded), purpose);
+}
+
+Result<ValidConfig> validated(LoadedConfig loaded, Purpose purpose) {
+  Validation checked = validate_all(loaded.config, loaded.origins, purpose);
   for (const std::string& line : checked.warnings) warn(line);
-  if (checked.ok()) return ValidConfig{std::move(checked.config), *std::move(loaded)};
+  if (checked.ok()) return ValidConfig{std::move(checked.config), std::move(loaded)};
   // The caller reports one error; it shall be the last line, so the others come before it.
   for (std::size_t i = 1; i < checked.errors.size(); ++i) report(checked.errors[i]);
   return tl::unexpected(checked.errors.front());

@@ -28,7 +28,7 @@ class ConfigArguments {
 
   // To be called by the run function, after the parse. Warnings go to stderr.
   Result<LoadedConfig> load() const;
-  // load() and validate(); when several rules are broken, all but the first are printed to stderr as well.
+  // load(), the shape of a listed schedule (rows_shape.h) and validate(); when several rules are broken, all but the first are printed to stderr as well.
   Result<ValidConfig> load(Purpose purpose) const;
 
   // The words and flags that the subcommand's own options left over.
@@ -48,5 +48,7 @@ Result<LoadedConfig> load_arguments(const std::vector<std::string>& arguments,
                                     const std::optional<std::string>& text = std::nullopt);
 Result<ValidConfig> load_arguments(const std::vector<std::string>& arguments, Purpose purpose,
                                    const std::optional<std::string>& text = std::nullopt);
+// The second half of it: several broken rules are reported but for the first, which is the error.
+Result<ValidConfig> validated(LoadedConfig loaded, Purpose purpose);
 
 }  // namespace plumbline::cli

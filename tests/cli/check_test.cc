@@ -158,6 +158,27 @@ TEST_F(Check, CapsNeedASchedule) {
   EXPECT_EQ(run_plumbline("check --pp 2 -m 4 --weight-queue-cap -1").code, 2);
 }
 
+// What a file lists says how many ranks, chunks and microbatches there are, to every command; what contradicts it is
+// refused instead of passed over.
+TEST_F(Check, AListedScheduleGivesItsShape) {
+  const std::string rows = file("two.csv", "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n");
+  for (const char* command : {"check ", "lower --pipeline-only ", "sim ", "config "}) {
+    const Outcome outcome = run_plumbline(command + rows);
+    EXPECT_EQ(outcome.code, 0) << command << outcome.err;
+  }
+  for (const auto& [flag, has] : {std::pair{"--pp 4", "has 2 ranks"},
+                                  {"--vp 2", "has 1 stages a rank"},
+                                  {"-m 4", "has 2 microbatches"},
+                                  {"--global-batch-size 4", "means 4 microbatches"}}) {
+    for (const char* command : {"check ", "lower "}) {
+      const Outcome outcome = run_plumbline(std::string(command) + rows + " " + flag);
+      EXPECT_EQ(outcome.code, 2) << command << flag;
+      EXPECT_NE(outcome.err.find(has), std::string::npos) << outcome.err;
+    }
+  }
+  EXPECT_EQ(run_plumbline("check " + rows + " --pp 2 -m 2 --vp 1 --global-batch-size 2").code, 0);
+}
+
 TEST_F(Check, UsageErrors) {
   EXPECT_EQ(run_plumbline("check /nonexistent.toml").code, 2);
   EXPECT_EQ(run_plumbline("check --pipeline 3").code, 2);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <string>
 #include <string_view>
@@ -10,7 +11,9 @@
 #include <gtest/gtest.h>
 
 #include "engine/program/lower.h"
+#include "engine/schedule/csv.h"
 #include "engine/schedule/generator.h"
+#include "engine/schedule/torch_orders.h"
 #include "engine/train/reference.h"
 #include "tests/engine/train/small_run.h"
 
@@ -165,6 +168,31 @@ TEST(EveryGenerator, CopiesThatOverlapTheirReductionsTrainTheSame) {
     config.optimizer.distributed = one.pp == 4;
     config.optimizer.overlap_grad_reduce = true;
     config.optimizer.bucket_size = config.optimizer.distributed ? 600 : 0;
+    compare(config);
+  }
+}
+
+// The same order as rows of a file, whose REDUCE_GRAD say where the reduction of a stage's copies begins.
+TEST(EveryGenerator, RowsThatReduceCopiesTrainTheSame) {
+  for (const Case& one : std::vector<Case>{{"dualpipe", 4, 1, 8, 2},
+                                           {"dualpipe", 2, 1, 4, 1},
+                                           {"chimera", 4, 1, 8, 2},
+                                           {"chimera-2-pairs", 4, 1, 4, 2}}) {
+    const Layout layout{ScheduleKind::kGenerator, one.pp, one.vp, one.m, one.dp};
+    SCOPED_TRACE(std::string(one.generator) + ", " + layout.name());
+    RunConfig config = with_generator(test::small_config(layout, Precision::kFp16), one.generator);
+    const Result<RunConfig> valid = validate(config, {}, Purpose::kRun);
+    ASSERT_TRUE(valid) << valid.error().text();
+    const Result<Schedule> generated = schedule_of(*valid);
+    ASSERT_TRUE(generated) << generated.error().text();
+    const Result<Schedule> rows = torch_lowered_rows(*generated, false);
+    ASSERT_TRUE(rows) << rows.error().text();
+    const std::string text = print_schedule_csv(*rows);
+    ASSERT_NE(text.find("REDUCE_GRAD"), std::string::npos);
+    config.schedule.kind = ScheduleKind::kCsv;
+    config.schedule.generator.clear();
+    config.schedule.csv = testing::TempDir() + "reduced_copies.csv";
+    std::ofstream(config.schedule.csv) << text;
     compare(config);
   }
 }
