@@ -28,7 +28,8 @@ class ConfigArguments {
 
   // To be called by the run function, after the parse. Warnings go to stderr.
   Result<LoadedConfig> load() const;
-  // load(), the shape of a listed schedule (rows_shape.h) and validate(); when several rules are broken, all but the first are printed to stderr as well.
+  // load(), the shape of a listed schedule (rows_shape.h) and validate(); when several rules are broken, all but the
+  // first are printed to stderr as well.
   Result<ValidConfig> load(Purpose purpose) const;
 
   // The words and flags that the subcommand's own options left over.
