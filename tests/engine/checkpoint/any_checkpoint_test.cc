@@ -61,6 +61,26 @@ TEST(AnyCheckpoint, EveryFormatToEveryOther) {
   EXPECT_EQ(opened(files, "/hf/model.safetensors")->tensors().size(), 4u);
 }
 
+TEST(AnyCheckpoint, DifferencesWithinABoundAreNone) {
+  SimulatedDisk disk;
+  SimulatedFiles files(disk);
+  const auto differ = [&](const at::Tensor& w, double within) {
+    StateDict other = origin();
+    other["w"] = w;
+    (void)files.remove_file("/b.pt");
+    EXPECT_TRUE(write_torch_file(files, "/b.pt", other));
+    return *difference(*opened(files, "/a.pt"), *opened(files, "/b.pt"), 10, within);
+  };
+  ASSERT_TRUE(write_torch_file(files, "/a.pt", origin()));
+  const at::Tensor w = at::arange(14, at::kFloat).reshape({7, 2});
+  EXPECT_TRUE(differ(w + 0.25f, 0.25).empty());
+  EXPECT_EQ(differ(w + 0.25f, 0.0).size(), 1u);
+  EXPECT_EQ(differ(w + 0.5f, 0.25), std::vector<std::string>{"w: elements 0.5 apart, 0.25 is allowed"});
+  EXPECT_EQ(differ(w.log(), 1e9).size(), 1u) << "an infinity";
+  EXPECT_EQ(differ((w - 1).sqrt(), 1e9).size(), 1u) << "a NaN";
+  EXPECT_EQ(differ(w.to(at::kDouble), 1.0).size(), 1u) << "another type";
+}
+
 TEST(AnyCheckpoint, DifferencesAreNamed) {
   SimulatedDisk disk;
   SimulatedFiles files(disk);
