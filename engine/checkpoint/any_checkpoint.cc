@@ -243,7 +243,9 @@ std::optional<double> distance(const StateValue& a, const StateValue& b) {
   if (x == nullptr || y == nullptr || !x->is_floating_point() || x->scalar_type() != y->scalar_type() ||
       x->sizes() != y->sizes() || x->numel() == 0)
     return std::nullopt;
-  const double apart = (x->to(at::kDouble) - y->to(at::kDouble)).abs().max().item<double>();
+  const at::Tensor wide = x->to(at::kDouble), other = y->to(at::kDouble);
+  const at::Tensor same = wide.eq(other) | (wide.isnan() & other.isnan());  // infinities and NaNs too
+  const double apart = (wide - other).abs().masked_fill(same, 0.0).max().item<double>();
   return std::isnan(apart) ? std::numeric_limits<double>::infinity() : apart;
 }
 
