@@ -25,6 +25,7 @@ struct Options {
   bool json = false;
   bool programs = false;
   int most = 20;
+  std::string tolerance = "bitwise";
 };
 
 // One side: its calls, and its verdict in a line.
@@ -169,8 +170,10 @@ int compare(const Options& options, const InputOptions& input_options,
           Error{ErrorCode::kUsage,
                 "--json and --program are for schedules and Programs; two records are compared in text",
                 {}});
-    return diff_record_files(variants->subjects[0].front(), variants->subjects[1].front());
+    return diff_record_files(variants->subjects[0].front(), variants->subjects[1].front(), options.tolerance);
   }
+  if (options.tolerance != "bitwise")
+    return report(Error{ErrorCode::kUsage, "--tolerance is for two records of runs", {}});
   std::vector<Side> sides;
   for (const std::vector<std::string>& subject : variants->subjects) {
     if (is_record(subject))
@@ -205,6 +208,7 @@ Run build(CLI::App& app) {
   app.add_flag("--json", options->json, "one JSON document");
   app.add_flag("--program", options->programs, "compare the host operations that both are lowered to");
   app.add_option("--most", options->most, "changes to show; 0: all");
+  app.add_option("--tolerance", options->tolerance, kToleranceHelp);
   const auto input = add_input_options(app);
   const auto arguments = add_config_arguments(app);
   return [=]() -> int { return compare(*options, *input, arguments->arguments()); };
@@ -219,7 +223,9 @@ const RegisterCommand kCommand(
                   {"plumbline diff 1f1b zb-h1 --pp 4 -m 8", "two generators"},
                   {"plumbline diff --program '--p2p batched' '--p2p separate' --pp 4 -m 8",
                    "two lowerings of one schedule"},
-                  {"plumbline diff run.plmb replay.plmb", "two runs: order, numbers, times"}},
+                  {"plumbline diff run.plmb replay.plmb", "two runs: order, numbers, times"},
+                  {"plumbline diff run.plmb gpu.plmb --tolerance derived",
+                   "where libraries round otherwise"}},
      .build = build});
 
 }  // namespace

@@ -22,6 +22,7 @@ struct Options {
   std::vector<std::string> words;
   bool events = false;
   bool json = false;
+  std::string tolerance = "bitwise";
 };
 
 void header_json(const RunRecord& record, JsonWriter& json) {
@@ -125,7 +126,7 @@ void print_text(const RunRecord& record, bool events) {
 int diff(const Options& options) {
   if (options.words.size() != 3)
     return report(Error{ErrorCode::kUsage, "say which two records: plumbline record diff A B", {}});
-  return diff_record_files(options.words[1], options.words[2]);
+  return diff_record_files(options.words[1], options.words[2], options.tolerance);
 }
 
 // As Megatron logs them.
@@ -164,6 +165,7 @@ Run build(CLI::App& app) {
                  "dump or timers, then the file or the files of a run's ranks; or diff, then two records");
   app.add_flag("--events", options->events, "every event as well");
   app.add_flag("--json", options->json, "one JSON document");
+  app.add_option("--tolerance", options->tolerance, kToleranceHelp);
   return [=]() -> int { return dump(*options); };
 }
 

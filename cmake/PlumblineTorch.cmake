@@ -45,6 +45,20 @@ else()
   endif()
 endif()
 
+# Wheels carry headers of an fmt of their own beside LibTorch's, which would be found before the one that we link: then
+# a folder of links to all the others takes their place.
+set(plumbline_torch_headers "${PLUMBLINE_TORCH_INCLUDE}")
+file(REAL_PATH "${PLUMBLINE_TORCH_INCLUDE}" plumbline_torch_real)
+if(PLUMBLINE_TORCH_FOUND AND EXISTS "${PLUMBLINE_TORCH_INCLUDE}/fmt" AND NOT plumbline_torch_real STREQUAL "/usr/include")
+  set(plumbline_torch_headers "${CMAKE_BINARY_DIR}/generated/torch-include")
+  file(MAKE_DIRECTORY "${plumbline_torch_headers}")
+  file(GLOB plumbline_entries RELATIVE "${PLUMBLINE_TORCH_INCLUDE}" "${PLUMBLINE_TORCH_INCLUDE}/*")
+  list(REMOVE_ITEM plumbline_entries fmt)
+  foreach(entry IN LISTS plumbline_entries)
+    file(CREATE_LINK "${PLUMBLINE_TORCH_INCLUDE}/${entry}" "${plumbline_torch_headers}/${entry}" SYMBOLIC)
+  endforeach()
+endif()
+
 if(PLUMBLINE_TORCH_FOUND AND NOT TARGET plumbline_torch)
   foreach(lib IN ITEMS CPU C10 SHELL)
     add_library(plumbline_torch_${lib} UNKNOWN IMPORTED)
@@ -52,7 +66,7 @@ if(PLUMBLINE_TORCH_FOUND AND NOT TARGET plumbline_torch)
   endforeach()
   add_library(plumbline_torch INTERFACE IMPORTED)
   set_target_properties(plumbline_torch PROPERTIES
-    INTERFACE_INCLUDE_DIRECTORIES "${PLUMBLINE_TORCH_INCLUDE};${PLUMBLINE_TORCH_API_INCLUDE}"
+    INTERFACE_INCLUDE_DIRECTORIES "${plumbline_torch_headers};${PLUMBLINE_TORCH_API_INCLUDE}"
     INTERFACE_LINK_LIBRARIES "plumbline_torch_SHELL;plumbline_torch_CPU;plumbline_torch_C10")
   # Wheels before 2.7 use the old layout of std::string; their own package file says so.
   cmake_path(GET PLUMBLINE_TORCH_CPU_LIBRARY PARENT_PATH plumbline_torch_lib)

@@ -10,6 +10,7 @@
 #include "reports/html/embedded.h"
 #include "reports/html/findings.h"
 #include "reports/html/page_data.h"
+#include "reports/html/timers.h"
 #include "reports/markup.h"
 #include "reports/wait_cycle.h"
 
@@ -74,13 +75,14 @@ std::string report_html(const RunRecord& record, const std::optional<Verdict>& v
   }
   const std::string title = options.title.empty() ? report_title(record) : options.title;
   const Analysis analysis = analyze(record);
-  const std::array<Slot, 10> slots = {{
+  const std::array<Slot, 11> slots = {{
       {"title", escape_xml(title)},
       {"heading", escape_xml(options.title.empty() ? schedule_name(record) : options.title)},
       {"subtitle", escape_xml(subtitle(record))},
       {"backend", escape_xml(record.backend)},
       {"badge", state_badge(record, answer)},
       {"findings", answer ? findings_section(record, *answer) : std::string()},
+      {"timers", timers_section(record)},
       {"modes", answer ? modes_section(*answer) : std::string()},
       {"style", std::string(report_page_css())},
       {"script", std::string(report_page_js())},

@@ -9,9 +9,15 @@ namespace plumbline {
 std::string record_diff_text(const RecordDiff& diff, const std::string& a, const std::string& b) {
   std::string out = fmt::format("a = {}\nb = {}\n", a, b);
   for (const std::string& line : diff.header) out += line + "\n";
-  out += "numbers, by steps that both have:\n";
+  const Tolerance& tolerance = diff.tolerance;
+  const bool bits = tolerance.rule == NumbersRule::kBitwise;
+  out += fmt::format("numbers, by steps that both have{}:\n", bits ? "" : "; tolerance " + tolerance.why);
   for (const NumberDiff& number : diff.numbers) {
     out += fmt::format("  {:<18} {} of {} equal, bit for bit", number.what, number.equal, number.steps);
+    if (number.limit > 0.0)
+      out += fmt::format(", {} within {:.2g}", number.within, number.limit);
+    else if (!number.judged)
+      out += " (not judged)";
     if (number.first >= 0) {
       out += fmt::format("; first differs in step {}", number.first);
       if (number.a != 0.0 || number.b != 0.0)
@@ -20,6 +26,12 @@ std::string record_diff_text(const RecordDiff& diff, const std::string& a, const
     }
     out += "\n";
   }
+  if (tolerance.parameter > 0.0)
+    out += fmt::format(
+        "  parameters are apart by at most {:.2g} each (Adam's steps); checkpoints tell: plumbline "
+        "checkpoint "
+        "diff A B --within {:.2g}\n",
+        tolerance.parameter, tolerance.parameter);
   out += fmt::format("order: {} streams of ranks have the same operations in the same order\n",
                      diff.same_orders);
   for (const OrderDiff& order : diff.orders) {

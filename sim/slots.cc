@@ -57,6 +57,7 @@ void Slots::use_class(std::uint16_t slot_class) {
 }
 
 void Slots::begin_step() {
+  for (Instance& instance : instances_) take_memory(instance);  // of a step that ended early
   instances_.clear();
   instances_.emplace_back();
   std::fill(slots_.begin(), slots_.end(), 0);
@@ -139,7 +140,7 @@ Use Slots::write(std::uint16_t slot_class, int microbatch, std::uint32_t item) {
     }
     if (old.costs) live_bytes_ -= row.bytes;
     old.released = true;
-    if (old.users == 0) old.owned.reset();
+    if (old.users == 0) take_memory(old);
   }
   slot = add(slot_class, microbatch, item);
   instances_[slot].costs = true;
@@ -153,7 +154,7 @@ void Slots::release(std::uint16_t slot_class, int microbatch, std::uint32_t item
   if (program_->slots[slot_class].persistent) return;
   instance.released = true;
   if (instance.costs) live_bytes_ -= program_->slots[slot_class].bytes;
-  if (instance.users == 0) instance.owned.reset();
+  if (instance.users == 0) take_memory(instance);
 }
 
 void Slots::report_leaks() {
@@ -193,9 +194,21 @@ void Slots::give_memory(Instance& instance) {
                               row.name, kept.bytes, row.bytes));
     instance.data = kept.memory.get();
   } else {
-    instance.owned = zeroed_memory(row.bytes);
+    std::vector<Memory>& spare = spare_[instance.slot_class];
+    if (spare.empty()) {
+      instance.owned = zeroed_memory(row.bytes);
+    } else {
+      instance.owned = std::move(spare.back());
+      spare.pop_back();
+      std::memset(instance.owned.get(), 0, static_cast<std::size_t>(row.bytes));
+    }
     instance.data = instance.owned.get();
   }
+}
+
+void Slots::take_memory(Instance& instance) {
+  if (instance.owned != nullptr) spare_[instance.slot_class].push_back(std::move(instance.owned));
+  instance.data = nullptr;
 }
 
 void Slots::start(const Use& use, std::uint32_t item) {
@@ -210,20 +223,17 @@ void Slots::start(const Use& use, std::uint32_t item) {
                     writer.text));
   }
   if (use.access != Access::kRead) instance.written = false;
-  give_memory(instance);
 }
 
 void Slots::finish(const Use& use) {
   Instance& instance = instances_[use.instance];
   PL_ASSERT(instance.users > 0);
   if (use.access != Access::kRead) instance.written = true;
-  if (--instance.users == 0 && instance.released) {
-    instance.owned.reset();
-    instance.data = nullptr;
-  }
+  if (--instance.users == 0 && instance.released) take_memory(instance);
 }
 
 SlotMemory Slots::memory(const Use& use) {
+  give_memory(instances_[use.instance]);
   const SlotClass& row = program_->slots[use.slot_class];
   return {instances_[use.instance].data, row.bytes, row.dtype};
 }

@@ -4,8 +4,9 @@
 //
 // Each write makes a new instance. An operation keeps the instances it was issued with, so a host that runs
 // ahead and writes a slot anew does not touch what earlier operations still use. Memory (with workers only)
-// comes into being when the writer starts and goes when the slot is released and its last user has completed.
-// It is aligned to 64 bytes and zeroed, so that neither addresses nor leftovers reach a result.
+// comes into being when somebody asks for it - many slots only stand for what a worker keeps itself - and goes
+// when the slot is released and its last user has completed; blocks of a class are used again. It is aligned to 64
+// bytes and zeroed, so that neither addresses nor leftovers reach a result.
 #pragma once
 
 #include <cstddef>
@@ -67,7 +68,7 @@ class Slots {
   const std::vector<std::uint16_t>& classes() const { return classes_; }  // those the rank uses, ascending
   void report_leaks();
 
-  // Device order: the operation of `item` starts, and completes.
+  // Device order: the operation of `item` starts, and completes; memory() in between.
   void start(const Use& use, std::uint32_t item);
   void finish(const Use& use);
   SlotMemory memory(const Use& use);
@@ -92,6 +93,7 @@ class Slots {
   std::uint32_t add(std::uint16_t slot_class, int microbatch, std::uint32_t writer);
   std::uint32_t live_or_reported(std::uint16_t slot_class, int microbatch, std::uint32_t item);
   void give_memory(Instance& instance);
+  void take_memory(Instance& instance);
 
   const Program* program_;
   std::uint32_t thread_;
@@ -101,6 +103,7 @@ class Slots {
   std::vector<std::uint16_t> classes_;  // used ones, ascending
   std::vector<std::uint32_t> slots_;    // the instance a slot has now, or had last
   std::vector<Instance> instances_;     // 0 is nobody
+  std::map<std::uint16_t, std::vector<Memory>> spare_;  // by class
   Bytes live_bytes_ = 0;
 };
 

@@ -32,9 +32,15 @@ Status raise_connections() {
                           kName, set, kQueues));
 }
 
-LoopbackTransport::LoopbackTransport(std::vector<LocalRank> ranks)
+LoopbackTransport::LoopbackTransport(std::vector<LocalRank> ranks, Mover mover)
     : ranks_(std::move(ranks)), device_(ranks_.front().device), events_(device_, false) {
+  if (mover == Mover::kSelfSend) self_sends_ = std::make_unique<SelfSends>(device_);
   for (const LocalRank& rank : ranks_) PL_ASSERT_MSG(rank.device.ordinal == device_.ordinal, "one device");
+}
+
+std::string LoopbackTransport::level() const {
+  if (self_sends_ == nullptr) return "loopback (stream memory operations)";
+  return "self-send (" + nccl_version_text(on().nccl_version) + ", communicators of one)";
 }
 
 Status LoopbackTransport::set_program(const LinkedProgram& linked) {
@@ -105,11 +111,14 @@ Status LoopbackTransport::make() {
   if (counters_.get() == nullptr)
     PL_TRY(assign(Memory::allocate(device_, MemoryKind::kHost, kWords * sizeof(std::uint32_t)), counters_));
   std::fill_n(counters_.get(), kWords * sizeof(std::uint32_t), std::byte{0});
+  std::size_t line = 0;
   for (auto& [key, channel] : channels_) {
     PL_TRY(assign(Memory::allocate(device_, MemoryKind::kDevice, channel.largest), channel.stage));
     channel.published = words_++;
     channel.taken = words_++;
+    channel.line = line++;
   }
+  if (self_sends_ != nullptr) PL_TRY(self_sends_->reserve(line));
   for (auto& [communicator, meeting] : meetings_) {
     const auto members = linked_->communicators[static_cast<std::size_t>(communicator)].members.size();
     meeting.calls.assign(members, 0);
@@ -247,7 +256,11 @@ Status LoopbackTransport::message(const TransportOp& op, StreamHandle stream) {
     return wait(stream, channel.taken, number);
   }
   PL_TRY(wait(stream, channel.published, number));
-  PL_TRY(copy(op.data, channel.stage.get(), op.bytes, stream));
+  if (self_sends_ != nullptr) {
+    PL_TRY(self_sends_->copy(channel.line, op.data, channel.stage.get(), op.bytes, stream));
+  } else {
+    PL_TRY(copy(op.data, channel.stage.get(), op.bytes, stream));
+  }
   return write(stream, channel.taken, number);
 }
 

@@ -15,6 +15,9 @@
 // another on a rank whatever their stream (N6), by an event. A group of several communicators, or of collectives and
 // messages, runs piece by piece in the order in which NCCL would (N15, N16).
 //
+// Receivers copy by cudaMemcpyAsync, or have NCCL do it: a send to oneself on a communicator of one rank (self_send.h).
+// Then NCCL's own kernels, groups and enqueueing run on the user's streams, between the same waits.
+//
 // A collective meets in host memory: each member copies its contribution there and says so; the first member's stream
 // waits for all, reduces in member order with the simulator's own code, and says so; each copies its result back.
 //
@@ -31,6 +34,7 @@
 #include <tuple>
 #include <vector>
 
+#include "backends/cuda/self_send.h"
 #include "backends/cuda/transport.h"
 
 namespace plumbline::cuda {
@@ -40,12 +44,17 @@ constexpr int kQueues = 32;
 // Sets CUDA_DEVICE_MAX_CONNECTIONS to kQueues unless it is set. kState when it is set to less.
 Status raise_connections();
 
+enum class Mover : std::uint8_t {
+  kCopy,
+  kSelfSend,  // wants NCCL
+};
+
 class LoopbackTransport final : public Transport {
  public:
   // All on one device.
-  explicit LoopbackTransport(std::vector<LocalRank> ranks);
+  explicit LoopbackTransport(std::vector<LocalRank> ranks, Mover mover = Mover::kCopy);
 
-  std::string level() const override { return "loopback (stream memory operations)"; }
+  std::string level() const override;
   Status set_program(const LinkedProgram& linked) override;
   Poll ready() override { return {}; }
   Result<bool> enqueue(const TransportCall& call) override;
@@ -65,6 +74,7 @@ class LoopbackTransport final : public Transport {
     Memory stage;
     std::uint32_t sent = 0, received = 0;         // messages enqueued
     std::size_t published = 0, taken = 0;         // words of counters_
+    std::size_t line = 0;                         // of self_sends_
     std::deque<Bytes> open_sends, open_receives;  // sizes of messages whose other end is not enqueued yet
   };
   struct Meeting {
@@ -107,6 +117,7 @@ class LoopbackTransport final : public Transport {
   std::map<ChannelKey, Channel> channels_;
   std::map<std::int32_t, Meeting> meetings_;
   std::map<LaneKey, Lane> lanes_;
+  std::unique_ptr<SelfSends> self_sends_;  // null: cudaMemcpyAsync
   EventPool events_;
   EventHandle fork_ = nullptr;
   int streams_ = 0;

@@ -74,8 +74,9 @@ class GlooBackend final : public Backend, private SlotStore {
   void set_step(int step) { step_ = step; }
   // Runs the kernel whose turn it is; false: there is none.
   Result<bool> run_kernel();
-  // Sleeps until a lane has completed something since the last call, or one failed.
-  Status wait();
+  // Sleeps until a kernel may run, `token` is done or a lane has failed; without a token (0), until all is complete.
+  // What completes meanwhile and changes none of these does not wake the thread.
+  Status wait(Token token);
   bool idle() const;
   // Events and memory points in the record's order; findings of the step, of which `arm` was taken.
   std::vector<Finding> end_step(int arm, RunRecord& record);
@@ -91,6 +92,7 @@ class GlooBackend final : public Backend, private SlotStore {
   struct Lane {
     Membership membership;
     std::deque<sim::NodeId> work;
+    bool woken = false;  // in `to_wake_`
     std::condition_variable wake;
     std::thread thread;
   };
@@ -114,6 +116,8 @@ class GlooBackend final : public Backend, private SlotStore {
   void enqueue(sim::NodeId node, int stream);
   sim::NodeId tail(int stream);
   void settle();
+  void wake_lanes(std::unique_lock<std::mutex>& lock);
+  bool host_may_go_on(sim::NodeId awaited) const;
   void start_read(sim::NodeId node);
   void finish(sim::NodeId node);
   void record_kernel(const sim::Node& node);
@@ -131,8 +135,12 @@ class GlooBackend final : public Backend, private SlotStore {
   Matching matching_;
 
   mutable std::mutex mutex_;  // over everything below; never held while a kernel or a transfer runs
-  std::condition_variable changed_;
-  bool changes_ = false, stopping_ = false;
+  std::condition_variable host_wake_;
+  bool host_sleeps_ = false, stopping_ = false;
+  sim::NodeId awaited_ = 0;  // by the host that sleeps
+  // Lanes with work that sleep on. The host wakes them when it is about to run a kernel or to sleep, once for all that
+  // it has enqueued, and never while it holds the mutex, which is what they want first.
+  std::vector<Lane*> to_wake_;
   std::optional<Error> error_;
   sim::DeviceGraph graph_;
   std::vector<Operation> operations_;  // nodes' entries

@@ -24,7 +24,7 @@ Nanoseconds thread_cpu() {
 
 }  // namespace
 
-// Starts all that may start. Kernels only line up; the driver runs them.
+// Starts all that may start. Kernels only line up; the driver runs them. Lanes sleep on until wake_lanes().
 void GlooBackend::settle() {
   for (NodeId id = graph_.next_startable(); id != 0; id = graph_.next_startable()) {
     Node& node = graph_[id];
@@ -41,7 +41,7 @@ void GlooBackend::settle() {
         }
         Lane& lane = *lanes_[static_cast<std::size_t>(operations_[node.first].communicator)];
         lane.work.push_back(id);
-        lane.wake.notify_one();
+        if (!std::exchange(lane.woken, true)) to_wake_.push_back(&lane);
         break;
       }
       case NodeKind::kRead:
@@ -57,6 +57,21 @@ void GlooBackend::settle() {
         break;
     }
   }
+}
+
+// Releases the lock.
+void GlooBackend::wake_lanes(std::unique_lock<std::mutex>& lock) {
+  PL_ASSERT(lock.owns_lock());
+  if (to_wake_.empty()) return lock.unlock();
+  const std::vector<Lane*> lanes = std::exchange(to_wake_, {});
+  for (Lane* lane : lanes) lane->woken = false;
+  lock.unlock();
+  for (Lane* lane : lanes) lane->wake.notify_one();
+}
+
+bool GlooBackend::host_may_go_on(NodeId awaited) const {
+  if (error_ || !kernels_.empty()) return true;
+  return awaited != 0 ? graph_[awaited].done : graph_.incomplete() == 0;
 }
 
 void GlooBackend::start_read(NodeId id) {
@@ -105,7 +120,7 @@ Result<bool> GlooBackend::run_kernel() {
   running_item_.store(node.item, std::memory_order_relaxed);
   const Item item = program().items[node.item];
   const KernelCall call{&program(), transport_.rank(), item_ref(item), item_microbatch(item)};
-  lock.unlock();
+  wake_lanes(lock);
   const Nanoseconds before = thread_cpu();
   const Status status = worker_.launch(call, *this);
   const Nanoseconds computed = thread_cpu() - before;
@@ -122,10 +137,19 @@ Result<bool> GlooBackend::run_kernel() {
   return true;
 }
 
-Status GlooBackend::wait() {
+Status GlooBackend::wait(Token token) {
+  const auto awaited = static_cast<NodeId>(token);
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return changes_ || error_ || !kernels_.empty(); });
-  changes_ = false;
+  if (!host_may_go_on(awaited)) {
+    if (!to_wake_.empty()) {
+      wake_lanes(lock);
+      lock.lock();
+    }
+    awaited_ = awaited;
+    host_sleeps_ = true;
+    host_wake_.wait(lock, [&] { return host_may_go_on(awaited); });
+    host_sleeps_ = false;
+  }
   if (error_) return tl::unexpected(*error_);
   return {};
 }
@@ -146,17 +170,20 @@ void GlooBackend::run_lane(Lane& lane) {
     lock.unlock();
     const Status status = transfer(lane, id, ends);
     lock.lock();
-    if (!status) {
-      if (!error_) error_ = status.error();
-      changed_.notify_all();
-      return;
+    if (status) {
+      const Node& node = graph_[id];
+      for (std::uint32_t i = 0; i < node.count; ++i)
+        operations_[node.first + i].end = ends[i] - options_.epoch;
+      finish(id);
+      settle();
+    } else if (!error_) {
+      error_ = status.error();
     }
-    const Node& node = graph_[id];
-    for (std::uint32_t i = 0; i < node.count; ++i) operations_[node.first + i].end = ends[i] - options_.epoch;
-    finish(id);
-    settle();
-    changes_ = true;
-    changed_.notify_all();
+    const bool wakes_host = host_sleeps_ && host_may_go_on(awaited_);
+    wake_lanes(lock);
+    if (wakes_host) host_wake_.notify_one();
+    if (!status) return;
+    lock.lock();
   }
 }
 

@@ -74,7 +74,7 @@ class GlooDriver final : public StepDriver {
       if (!ran) return tl::unexpected(ran.error());
       if (*ran) continue;
       if (at.state == AdvanceState::kFinished && backend_.idle()) break;
-      PL_TRY(backend_.wait());
+      PL_TRY(backend_.wait(at.state == AdvanceState::kBlocked ? at.waiting_for : 0));
     }
     end();
     outcome.end = backend_.now();

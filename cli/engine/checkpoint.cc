@@ -24,6 +24,7 @@ struct Options {
   std::int64_t iteration = 0;
   bool drop_objects = false;
   int most = 20;
+  double within = 0.0;
 };
 
 Result<std::unique_ptr<AnyCheckpoint>> open(const std::string& path) {
@@ -72,11 +73,13 @@ int diff(const Options& options) {
   if (!left) return report(left.error());
   const auto right = open(options.other);
   if (!right) return report(right.error());
-  const auto found = difference(**left, **right, static_cast<std::size_t>(std::max(1, options.most)));
+  const auto found =
+      difference(**left, **right, static_cast<std::size_t>(std::max(1, options.most)), options.within);
   if (!found) return report(found.error());
   for (const std::string& line : *found) print_line(line);
   if (found->empty()) {
-    print_line("equal, bit for bit");
+    print_line(options.within > 0.0 ? fmt::format("equal; elements are at most {} apart", options.within)
+                                    : std::string("equal, bit for bit"));
     return kExitHolds;
   }
   return kExitMismatch;
@@ -121,6 +124,9 @@ Run build(CLI::App& app) {
   app.add_flag("--drop-objects", options->drop_objects,
                "convert to huggingface: leave out what is no tensor");
   app.add_option("--most", options->most, "diff: how many differences to list");
+  app.add_option("--within", options->within,
+                 "diff: elements of floating-point tensors may be so far apart; 0: bit for bit")
+      ->check(CLI::NonNegativeNumber);
   return [=]() -> int {
     const bool two =
         options->action == "diff" || options->action == "convert" || options->action == "reshard";

@@ -22,6 +22,7 @@ namespace {
 struct Options {
   std::string record;
   RunOptions run;
+  std::string tolerance = "bitwise";
 };
 
 Result<RunRecord> load(const std::string& path) {
@@ -35,6 +36,8 @@ int replay(const Options& options) {
   if (!before) return report(before.error());
   const Result<ValidConfig> valid = config_of_record(*before, options.record, Purpose::kRun);
   if (!valid) return report(valid.error());
+  const Result<Tolerance> tolerance = tolerance_from(options.tolerance, valid->config, *before);
+  if (!tolerance) return report(tolerance.error());
   std::error_code error;
   if (std::filesystem::equivalent(options.record, options.run.out, error))
     return report({ErrorCode::kUsage, "the replay would overwrite its record: give another -o", {}});
@@ -49,9 +52,9 @@ int replay(const Options& options) {
     return code;
   const Result<RunRecord> after = load(options.run.out);
   if (!after) return report(after.error());
-  RecordDiff diff = diff_records(*before, *after);
+  const RecordDiff diff = diff_records(*before, *after, *tolerance);
   print_line(record_diff_text(diff, options.record, options.run.out));
-  return diff.same_numbers() && diff.same_order() && diff.header.empty() ? kExitHolds : kExitMismatch;
+  return diff.numbers_hold() && diff.same_order() && diff.header.empty() ? kExitHolds : kExitMismatch;
 }
 
 Run build(CLI::App& app) {
@@ -59,6 +62,10 @@ Run build(CLI::App& app) {
   options->run.out = "replay.plmb";
   app.add_option("record", options->record, "the record of the run")->required();
   app.add_option("-o,--out", options->run.out, "the new record's file; replay.plmb if not given");
+  app.add_option(
+      "--tolerance", options->tolerance,
+      "of losses and gradient norms: bitwise, derived (from the number of summands and the precision) or a "
+      "relative difference");
   app.add_flag("-q,--quiet", options->run.quiet, "no table");
   add_backend_options(app, options->run);
   return [=]() -> int { return replay(*options); };

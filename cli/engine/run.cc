@@ -167,8 +167,9 @@ void add_backend_options(CLI::App& app, RunOptions& options) {
   app.add_option("--timeout", options.timeout,
                  "gloo, cuda: seconds without progress after which the run is given up; 0: never");
   app.add_option("--cuda-level", options.cuda_level,
-                 "cuda: nccl (a device a rank), loopback (all ranks on one device), or auto");
-  app.add_option("--device", options.device, "cuda: the device of loopback; 0 if not given");
+                 "cuda: nccl (a device a rank), loopback (all ranks on one device), self-send (likewise, "
+                 "copies by NCCL), or auto");
+  app.add_option("--device", options.device, "cuda: the device of loopback and self-send; 0 if not given");
 }
 
 int run_on_backend(const ValidConfig& valid, const std::string& line, const RunOptions& options) {

@@ -15,8 +15,9 @@ Result<std::optional<cuda::Level>> wish_of(const std::string& text) {
   if (text == "auto") return std::optional<cuda::Level>();
   if (text == "nccl") return std::optional(cuda::Level::kNccl);
   if (text == "loopback") return std::optional(cuda::Level::kLoopback);
+  if (text == "self-send") return std::optional(cuda::Level::kSelfSend);
   return fail(ErrorCode::kUsage,
-              fmt::format("--cuda-level '{}' is not known; known are auto, nccl, loopback", text));
+              fmt::format("--cuda-level '{}' is not known; known are auto, nccl, loopback, self-send", text));
 }
 
 }  // namespace

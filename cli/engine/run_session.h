@@ -20,7 +20,7 @@ struct RunOptions {
   std::optional<std::string> host;
   double timeout = 60.0;       // without progress
   double join_timeout = 60.0;  // until all ranks are there
-  // Of the CUDA backend: auto, nccl or loopback, and loopback's device.
+  // Of the CUDA backend: auto, nccl, loopback or self-send, and the device of the last two.
   std::string cuda_level = "auto";
   int device = 0;
 };

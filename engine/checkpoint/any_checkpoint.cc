@@ -1,7 +1,10 @@
 #include "engine/checkpoint/any_checkpoint.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
+#include <optional>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
@@ -231,8 +234,25 @@ Status AnyCheckpoint::verify(const StorageProgress& progress) const {
   return {};
 }
 
+namespace {
+
+// The largest difference of two floating-point tensors of one type and shape; infinite where one has a NaN that the
+// other does not, nothing for other tensors and values.
+std::optional<double> distance(const StateValue& a, const StateValue& b) {
+  const auto *x = a.get<at::Tensor>(), *y = b.get<at::Tensor>();
+  if (x == nullptr || y == nullptr || !x->is_floating_point() || x->scalar_type() != y->scalar_type() ||
+      x->sizes() != y->sizes() || x->numel() == 0)
+    return std::nullopt;
+  const at::Tensor wide = x->to(at::kDouble), other = y->to(at::kDouble);
+  const at::Tensor same = wide.eq(other) | (wide.isnan() & other.isnan());  // infinities and NaNs too
+  const double apart = (wide - other).abs().masked_fill(same, 0.0).max().item<double>();
+  return std::isnan(apart) ? std::numeric_limits<double>::infinity() : apart;
+}
+
+}  // namespace
+
 Result<std::vector<std::string>> difference(const AnyCheckpoint& left, const AnyCheckpoint& right,
-                                            std::size_t most) {
+                                            std::size_t most, double within) {
   std::vector<std::string> out;
   const auto compare = [&](const std::vector<std::string>& a, const std::vector<std::string>& b,
                            const auto& read) -> Status {
@@ -246,6 +266,14 @@ Result<std::vector<std::string>> difference(const AnyCheckpoint& left, const Any
       if (!one) return tl::unexpected(one.error());
       if (!two) return tl::unexpected(two.error());
       const std::string text = first_difference(*one, *two);
+      if (!text.empty() && within > 0.0) {
+        const std::optional<double> apart = distance(*one, *two);
+        if (apart && *apart <= within) continue;
+        if (apart) {
+          out.push_back(fmt::format("{}: elements {:.3g} apart, {:.3g} is allowed", key, *apart, within));
+          continue;
+        }
+      }
       if (!text.empty())
         out.push_back(key + (text.starts_with("the value: ") ? text.substr(9)
                                                              : (text.starts_with("[") ? "" : ".") + text));

@@ -40,9 +40,10 @@ class AnyCheckpoint {
 };
 
 // Where two checkpoints differ, tensors by tensor and object by object, up to `most` places; empty: equal.
-// Shapes, types and bits count, the layout of the files does not.
+// Shapes, types and bits count, the layout of the files does not. With `within` above 0, tensors of floating-point
+// numbers are equal where no element is further apart than that; a NaN is near a NaN alone.
 Result<std::vector<std::string>> difference(const AnyCheckpoint& left, const AnyCheckpoint& right,
-                                            std::size_t most);
+                                            std::size_t most, double within = 0.0);
 
 enum class CheckpointFormat : std::uint8_t { kNative, kDcp, kHuggingface, kTorch };
 

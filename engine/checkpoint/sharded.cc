@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include "engine/checkpoint/state_json.h"

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "engine/config/stage_layers.h"
 #include "engine/model/builtin.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -37,7 +38,7 @@ std::vector<std::string> header_differences(const RunRecord& a, const RunRecord&
 
 class Steps {
  public:
-  Steps(const RunRecord& a, const RunRecord& b) {
+  Steps(const RunRecord& a, const RunRecord& b, const Tolerance& tolerance) : tolerance_(tolerance) {
     std::map<std::int32_t, const StepRow*> by_step;
     for (const StepRow& row : a.steps) by_step[row.step] = &row;
     for (const StepRow& row : b.steps) {
@@ -46,21 +47,29 @@ class Steps {
     }
   }
 
+  // Bits: `first` 0. Else the tolerance of the first step.
   template <typename Value>
-  NumberDiff compare(const char* what, Value value) const {
+  NumberDiff compare(const char* what, double first, Value value) const {
     NumberDiff diff;
     diff.what = what;
+    int trained = 0;  // an evaluation is of the parameters that the steps before it left
     for (const auto& [a, b] : pairs_) {
       const auto x = value(*a), y = value(*b);
+      const double limit = first > 0.0 ? tolerance_.at(first, trained) : 0.0;
+      if (!a->evaluation) ++trained;
       ++diff.steps;
+      diff.limit = std::max(diff.limit, limit);
       if (std::bit_cast<std::uint64_t>(x) == std::bit_cast<std::uint64_t>(y)) {
         ++diff.equal;
+        ++diff.within;
         continue;
       }
       double apart = 1.0;
       if constexpr (std::is_floating_point_v<decltype(x)>) {
         apart = std::abs(x - y) / std::max({std::abs(x), std::abs(y), 1e-300});
+        if (std::isnan(apart)) apart = std::numeric_limits<double>::infinity();  // no tolerance covers a NaN
         if (diff.first < 0) diff.a = x, diff.b = y;
+        if (apart <= limit) ++diff.within;
       }
       if (diff.first < 0) diff.first = a->step;
       diff.largest = std::max(diff.largest, apart);
@@ -79,6 +88,7 @@ class Steps {
   }
 
  private:
+  const Tolerance& tolerance_;
   std::vector<std::pair<const StepRow*, const StepRow*>> pairs_;
 };
 
@@ -169,20 +179,29 @@ bool RecordDiff::same_numbers() const {
                      [](const NumberDiff& number) { return number.equal == number.steps; });
 }
 
-RecordDiff diff_records(const RunRecord& a, const RunRecord& b) {
+bool RecordDiff::numbers_hold() const {
+  return std::all_of(numbers.begin(), numbers.end(), [](const NumberDiff& number) {
+    return !number.judged || number.within == number.steps;
+  });
+}
+
+RecordDiff diff_records(const RunRecord& a, const RunRecord& b, const Tolerance& tolerance) {
   RecordDiff diff;
   diff.header = header_differences(a, b);
-  const Steps steps(a, b);
-  diff.numbers.push_back(steps.compare("loss", [](const StepRow& row) { return row.loss; }));
-  diff.numbers.push_back(steps.compare("loss scale", [](const StepRow& row) { return row.scale; }));
-  diff.numbers.push_back(
-      steps.compare("skipped", [](const StepRow& row) { return static_cast<std::int64_t>(row.skipped); }));
-  diff.numbers.push_back(steps.compare("gradient norm", [](const StepRow& row) { return row.grad_norm; }));
-  diff.numbers.push_back(steps.compare("zeros", [](const StepRow& row) { return row.zeros; }));
-  diff.numbers.push_back(
-      steps.compare("params digest", [](const StepRow& row) { return row.params_digest; }));
-  diff.numbers.push_back(
-      steps.compare("optimizer digest", [](const StepRow& row) { return row.optimizer_digest; }));
+  diff.tolerance = tolerance;
+  const Steps steps(a, b, tolerance);
+  const bool bits = tolerance.rule == NumbersRule::kBitwise;
+  const auto add = [&](const char* what, double first, bool judged, auto value) {
+    diff.numbers.push_back(steps.compare(what, first, value));
+    diff.numbers.back().judged = judged;
+  };
+  add("loss", tolerance.loss, true, [](const StepRow& row) { return row.loss; });
+  add("loss scale", 0.0, true, [](const StepRow& row) { return row.scale; });
+  add("skipped", 0.0, true, [](const StepRow& row) { return static_cast<std::int64_t>(row.skipped); });
+  add("gradient norm", tolerance.grad_norm, true, [](const StepRow& row) { return row.grad_norm; });
+  add("zeros", 0.0, bits, [](const StepRow& row) { return row.zeros; });
+  add("params digest", 0.0, bits, [](const StepRow& row) { return row.params_digest; });
+  add("optimizer digest", 0.0, bits, [](const StepRow& row) { return row.optimizer_digest; });
   compare_events(a, b, diff);
   diff.makespan = steps.makespan();
   return diff;

@@ -1,5 +1,7 @@
 // Comparison of two RunRecords: what was executed in which order, what came out, and how long things took. Numbers
-// are compared bit for bit; how far apart they are is told as well, for backends whose arithmetic differs.
+// are compared bit for bit, or within a tolerance (tolerance.h) where backends' arithmetic differs; how far apart they
+// are is told in any case. Within a tolerance, losses and gradient norms are judged by it, the loss scale and skipped
+// steps must be the same, and what stands for bits alone (digests) or for exact zeros is told and not judged.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include "engine/runtime/run_record.h"
+#include "engine/runtime/tolerance.h"
 
 namespace plumbline {
 
@@ -15,6 +18,9 @@ struct NumberDiff {
   std::string what;         // "loss", "params digest"
   int steps = 0;            // that both records have
   int equal = 0;            // of these, the same bits
+  int within = 0;           // of these, the same bits or within the tolerance
+  bool judged = true;       // false: told only
+  double limit = 0.0;       // largest tolerance of its steps; 0: bits
   int first = -1;           // first step that differs; -1: none
   double a = 0.0, b = 0.0;  // there; digests: 0
   double largest = 0.0;     // largest |a - b| / max(|a|, |b|); digests: 1 where they differ
@@ -39,16 +45,18 @@ struct TimeDiff {
 
 struct RecordDiff {
   std::vector<std::string> header;  // what differs of seed, Program, text, ranks, in words
+  Tolerance tolerance;
   std::vector<NumberDiff> numbers;
   std::vector<OrderDiff> orders;  // only those that differ
   std::int64_t same_orders = 0;   // streams of ranks whose order is the same
   std::vector<TimeDiff> times;
-  double makespan = 0.0;  // median over steps of b's step time / a's; 0: not known
-  bool same_numbers() const;
+  double makespan = 0.0;      // median over steps of b's step time / a's; 0: not known
+  bool same_numbers() const;  // all bits
+  bool numbers_hold() const;  // what is judged is within the tolerance, by default the same bits
   bool same_order() const { return orders.empty(); }
 };
 
 // Steps are matched by their number.
-RecordDiff diff_records(const RunRecord& a, const RunRecord& b);
+RecordDiff diff_records(const RunRecord& a, const RunRecord& b, const Tolerance& tolerance = {});
 
 }  // namespace plumbline

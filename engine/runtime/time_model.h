@@ -31,8 +31,9 @@ class TimeModel {
     return ranks_a_machine_ > 0 ? static_cast<std::size_t>(rank / ranks_a_machine_) : 0;
   }
 
-  // No rank is slow, no link is unlike the others: a collective's time depends on the number of members alone.
-  bool is_uniform() const { return time_.slow.empty() && time_.links.empty(); }
+  // No rank is slow, no link is unlike the others, and no rank shares cores: a collective's time depends on the number
+  // of members alone, and a kernel's on itself.
+  bool is_uniform() const { return time_.slow.empty() && time_.links.empty() && time_.cores == 0; }
 
  private:
   const LinkConfig& link(Rank a, Rank b) const;

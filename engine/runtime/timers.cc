@@ -86,7 +86,7 @@ std::vector<TimerRow> megatron_timers(const RunRecord& record) {
   std::map<std::string, std::map<Rank, Nanoseconds>> sums;
   std::map<std::pair<Rank, std::int32_t>, std::pair<Nanoseconds, Nanoseconds>> spans;
   for (const RunEvent& event : record.events) {
-    if (steps.count(event.step) == 0) continue;
+    if (steps.count(event.step) == 0 || event.label >= record.labels.size()) continue;
     const EventLabel& label = record.labels[event.label];
     const char* name = label.communication ? name_of_communication(label) : name_of_kernel(label.kernel);
     if (name != nullptr) sums[name][event.rank] += event.end - event.start;

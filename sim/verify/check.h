@@ -22,8 +22,10 @@ namespace plumbline {
 
 struct CheckOptions {
   Bytes memory_limit = 0;  // 0: none
-  TimeModel time;          // for the makespans reported beside the verdict; zero times if left out
-  bool makespan = true;    // false: skip timing
+  // For the makespans reported beside the verdict; zero times if left out. Where ranks share cores (TimeModel::cores)
+  // the simulator tells them, which takes longer than the proof.
+  TimeModel time;
+  bool makespan = true;  // false: skip timing
 };
 
 // Whether the Program is one that the proof is about: plain (is_plain), and with every message of a rank to itself

@@ -44,7 +44,8 @@ class Quotient {
 
   Status threads() {
     if (!is_plain(program_)) return refused("the Program is examined by simulation (is_plain)");
-    if (!options_.time.is_uniform()) return refused("ranks or links have times of their own");
+    if (!options_.time.is_uniform())
+      return refused("ranks or links have times of their own, or ranks share cores");
     for (Rank rank = 0; rank < grid_.world(); ++rank) {
       const Rank first = first_of(rank);
       if (first == rank) {

@@ -55,7 +55,7 @@ TEST(CudaRun, WhatCannotBeIsRefused) {
   EXPECT_EQ(2, few.code);
   EXPECT_THAT(few.err, HasSubstr("there are 1 for 4 ranks"));
   EXPECT_THAT(run_engine(kRun + "--backend cuda --cuda-level nvlink").err,
-              HasSubstr("known are auto, nccl, loopback"));
+              HasSubstr("known are auto, nccl, loopback, self-send"));
   EXPECT_THAT(run_engine(kRun + "--backend cuda --nproc 4").err, HasSubstr("all ranks in one process"));
 }
 
@@ -73,6 +73,10 @@ TEST(CudaRun, OnTheDoublesItGivesTheSimulatorsNumbers) {
   const Outcome b = run_engine(kRun + "--backend cuda -o " + loop, on_doubles(1));
   ASSERT_EQ(0, b.code) << b.err << b.out;
   EXPECT_EQ("cuda-loopback", record_at(loop).backend);
+  expect_same_rows(record_at(sim), record_at(loop));
+  const Outcome c = run_engine(kRun + "--backend cuda --cuda-level self-send -o " + loop, on_doubles(1));
+  ASSERT_EQ(0, c.code) << c.err << c.out;
+  EXPECT_EQ("cuda-self-send", record_at(loop).backend);
   expect_same_rows(record_at(sim), record_at(loop));
 }
 

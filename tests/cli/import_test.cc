@@ -166,6 +166,14 @@ TEST_F(Import, DiffOfRecords) {
   EXPECT_NE(times.out, run_plumbline("diff " + one + " " + same).out);
   EXPECT_EQ(run_plumbline("diff " + one + " " + other).code, 4);
   expect_refused(run_plumbline("diff --json " + one + " " + same), "two records are compared in text");
+  // Within a tolerance the same; it is printed, and judged only between records.
+  const Outcome derived = run_plumbline("diff " + one + " " + same + " --tolerance derived");
+  EXPECT_EQ(derived.code, 0) << derived.err;
+  EXPECT_NE(derived.out.find("summands in fp32"), std::string::npos) << derived.out;
+  EXPECT_NE(derived.out.find("(not judged)"), std::string::npos) << derived.out;
+  expect_refused(run_plumbline("diff " + one + " " + same + " --tolerance near"),
+                 "known are bitwise, derived");
+  expect_refused(run_plumbline("diff --tolerance derived 1f1b gpipe --pp 2 -m 3"), "two records");
   expect_refused(run_plumbline("diff " + one + " " + file("a.csv", "0F0,0B0\n")), "is a record");
 }
 

@@ -215,6 +215,7 @@ TEST_F(Resume, TwoRunsThatSaveIntoOneDirectoryAtOnce) {
   ASSERT_EQ(run("--seed 1 --save " + path("again")).code, 0);
   ASSERT_EQ(checkpoint(fmt::format("diff {} {}1", path("again"), path("alone"))).code, 0);
   ASSERT_EQ(checkpoint(fmt::format("diff {0}1 {0}2", path("alone"))).code, 4);
+  EXPECT_EQ(checkpoint(fmt::format("diff {0}1 {0}2 --within 1e-9", path("alone"))).code, 4);
   std::string both;
   for (const char* seed : {"1", "2"})
     both +=

@@ -141,6 +141,17 @@ TEST(Html, DeadlockComesFirst) {
   EXPECT_NE(page.find("Ranks outside the cycle"), std::string::npos);
 }
 
+TEST(Html, HasTheTimersOfMegatronsLog) {
+  const std::string page = report_html(sample::record_of(training()), std::nullopt);
+  const std::size_t section = page.find("id=\"timers\"");
+  ASSERT_NE(section, std::string::npos);
+  for (const char* name : {"forward-compute", "backward-compute", "forward-recv", "interval-time"})
+    EXPECT_NE(page.find(std::string("<td>") + name + "</td>", section), std::string::npos) << name;
+  RunRecord evaluated = sample::record_of(training());
+  for (StepRow& row : evaluated.steps) row.evaluation = true;
+  EXPECT_EQ(report_html(evaluated, std::nullopt).find("id=\"timers\""), std::string::npos);
+}
+
 TEST(Html, UsesTheVerdictOfTheRecord) {
   RunRecord record = sample::record_of({});
   record.verdict_json = verdict_json(sample::deadlock_verdict());

@@ -33,10 +33,11 @@ class Ranks final : public StepDriver {
       local.push_back({thread, {libraries, device}});
       served.push_back({local.back(), kernels_.back().get()});
     }
-    if (options.level != Level::kLoopback) {
-      transport_ = std::make_unique<NcclTransport>(local, ids_);
+    if (on_one_device(options.level)) {
+      transport_ = std::make_unique<LoopbackTransport>(
+          local, options.level == Level::kSelfSend ? Mover::kSelfSend : Mover::kCopy);
     } else {
-      transport_ = std::make_unique<LoopbackTransport>(local);
+      transport_ = std::make_unique<NcclTransport>(local, ids_);
     }
     backend_ = std::make_unique<CudaBackend>(std::move(served), *transport_, CudaOptions{});
     const NcclModel model = default_model();
@@ -69,8 +70,17 @@ class Ranks final : public StepDriver {
 }  // namespace
 
 std::string backend_name(Level level) {
-  if (level == Level::kLoopback) return "cuda-loopback";
-  return level == Level::kNccl ? "cuda-nccl" : "cuda-nccl-shared";
+  switch (level) {
+    case Level::kNccl:
+      return "cuda-nccl";
+    case Level::kShared:
+      return "cuda-nccl-shared";
+    case Level::kLoopback:
+      return "cuda-loopback";
+    case Level::kSelfSend:
+      return "cuda-self-send";
+  }
+  return {};
 }
 
 namespace {
@@ -110,15 +120,15 @@ Result<Placement> level_for(int ranks, std::optional<Level> wished, const Librar
     PL_TRY(can_share(out.devices, ranks, paths));
     out.level = Level::kShared;
   }
-  if (out.level == Level::kLoopback && !raised) return tl::unexpected(raised.error());
+  if (on_one_device(out.level) && !raised) return tl::unexpected(raised.error());
   return out;
 }
 
 Result<DriverFactory> driver(CudaRunOptions options) {
-  if (options.level == Level::kLoopback) PL_TRY(raise_connections());
+  if (on_one_device(options.level)) PL_TRY(raise_connections());
   Wanted wanted;
   wanted.nccl = options.level != Level::kLoopback;
-  wanted.memory_operations = options.level == Level::kLoopback;
+  wanted.memory_operations = on_one_device(options.level);
   Result<std::shared_ptr<const Libraries>> libraries = load_libraries(wanted, options.libraries);
   if (!libraries) return tl::unexpected(libraries.error());
   return DriverFactory([loaded = std::move(*libraries), options = std::move(options)](

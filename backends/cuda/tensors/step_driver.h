@@ -18,14 +18,18 @@ enum class Level : std::uint8_t {
   kNccl,    // rank r on device r, NCCL between them
   kShared,  // NCCL 2.30 or newer with NCCL_MULTI_RANK_GPU_ENABLE=1: rank r on device r mod their number (N71)
   kLoopback,  // all ranks on one device, stream memory operations between them
+  kSelfSend,  // loopback whose copies NCCL makes, by a communicator of one rank a line of messages
 };
 
-// What a record calls it: "cuda-nccl", "cuda-nccl-shared", "cuda-loopback".
+// What a record calls it: "cuda-nccl", "cuda-nccl-shared", "cuda-loopback", "cuda-self-send".
 std::string backend_name(Level level);
+
+// All ranks on one device, in loopback or by self-send.
+constexpr bool on_one_device(Level level) { return level == Level::kLoopback || level == Level::kSelfSend; }
 
 struct CudaRunOptions {
   Level level = Level::kNccl;
-  int device = 0;   // kLoopback
+  int device = 0;   // kLoopback, kSelfSend
   int devices = 1;  // kShared
   LibraryPaths libraries;
   Nanoseconds timeout = Nanoseconds{600} * 1000000000;

@@ -181,13 +181,17 @@ RC_GTEST_PROP(CudaDriver, StandsStillForTheSimulatorsReasonInSchedulesWithAFault
   RC_ASSERT(!::testing::Test::HasFailure());
 }
 
-Outcome looped(const LinkedProgram& linked, const RunConfig& config, int steps) {
+Outcome looped(const LinkedProgram& linked, const RunConfig& config, int steps, Mover mover) {
   return driven_by(linked, config, steps, true, [&](const std::vector<LocalRank>& ranks) {
-    return std::make_unique<LoopbackTransport>(ranks);
+    return std::make_unique<LoopbackTransport>(ranks, mover);
   });
 }
 
-TEST(CudaLoopback, ExecutesWhatTheSimulatorDoes) {
+class CudaOneDevice : public testing::TestWithParam<Mover> {};
+INSTANTIATE_TEST_SUITE_P(CudaLoopback, CudaOneDevice, testing::Values(Mover::kCopy, Mover::kSelfSend),
+                         [](const auto& mover) { return mover.param == Mover::kCopy ? "Copy" : "SelfSend"; });
+
+TEST_P(CudaOneDevice, ExecutesWhatTheSimulatorDoes) {
   struct Case {
     ScheduleKind kind;
     int chunks;
@@ -200,7 +204,7 @@ TEST(CudaLoopback, ExecutesWhatTheSimulatorDoes) {
         const Program program = program_of(config).value();
         SCOPED_TRACE(props::config_words(config));
         const LinkedProgram linked = link_program(program).value();
-        expect_same(simulated(linked, config, 2), looped(linked, config, 2));
+        expect_same(simulated(linked, config, 2), looped(linked, config, 2, GetParam()));
         if (::testing::Test::HasFailure()) return;
       }
     }
@@ -214,7 +218,7 @@ RC_GTEST_PROP(CudaLoopback, JudgesRandomProgramsAsTheSimulatorDoes, ()) {
   const LinkedProgram linked = link_program(program).value();
   const Outcome sim = simulated(linked, config, 1);
   RC_PRE(!sim.refused);
-  const Outcome cuda = looped(linked, config, 1);
+  const Outcome cuda = looped(linked, config, 1, *rc::gen::element(Mover::kCopy, Mover::kSelfSend));
   RC_PRE(!cuda.refused);  // ends of different size, which it refuses when the second one is enqueued
   RC_TAG(sim.steps.front().completed);
   if (sim.steps.front().completed) {

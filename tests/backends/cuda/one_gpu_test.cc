@@ -43,7 +43,7 @@ class OneGpu : public ::testing::Test {
   }
 
   // Runs the Program in loopback, all ranks on device 0.
-  Outcome run(const LinkedProgram& linked, int steps, Nanoseconds timeout) {
+  Outcome run(const LinkedProgram& linked, int steps, Nanoseconds timeout, Mover mover = Mover::kCopy) {
     Outcome out;
     out.record = record_for(*linked.program);
     out.record.backend = "cuda";
@@ -56,7 +56,7 @@ class OneGpu : public ::testing::Test {
       local.push_back({r, {libraries, 0}});
       served.push_back({local.back(), kernels.back().get()});
     }
-    LoopbackTransport transport(local);
+    LoopbackTransport transport(local, mover);
     CudaBackend backend(served, transport, {});
     const std::unique_ptr<HostClock> clock = steady_clock();
     CudaDriver driver(backend, *clock, {timeout, default_model()});
@@ -121,6 +121,13 @@ TEST_F(Loopback, ExecutesWhatTheSimulatorDoes) {
     EXPECT_EQ(sim.digests, cuda.digests);
     EXPECT_EQ(order_of(sim.record), order_of(cuda.record));
     keep(cuda.record, shape.name);
+    // The same with NCCL's own kernels between the waits.
+    const Outcome sent = run(linked, 2, Nanoseconds{20} * 1000000000, Mover::kSelfSend);
+    ASSERT_EQ(sent.steps.size(), 2u);
+    EXPECT_TRUE(sent.steps.back().completed);
+    EXPECT_EQ(sim.digests, sent.digests);
+    EXPECT_EQ(order_of(sim.record), order_of(sent.record));
+    keep(sent.record, std::string(shape.name) + "-self-send");
   }
 }
 

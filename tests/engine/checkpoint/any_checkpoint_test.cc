@@ -1,6 +1,7 @@
 // Every format into every other: nothing is lost on the way, and differences are named.
 #include "engine/checkpoint/any_checkpoint.h"
 
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -59,6 +60,37 @@ TEST(AnyCheckpoint, EveryFormatToEveryOther) {
   EXPECT_EQ(*difference(*start, *opened(files, "/hf"), 10),
             (std::vector<std::string>{"lr: only in the first", "step: only in the first"}));
   EXPECT_EQ(opened(files, "/hf/model.safetensors")->tensors().size(), 4u);
+}
+
+TEST(AnyCheckpoint, DifferencesWithinABoundAreNone) {
+  SimulatedDisk disk;
+  SimulatedFiles files(disk);
+  const auto differ = [&](const at::Tensor& w, double within) {
+    StateDict other = origin();
+    other["w"] = w;
+    (void)files.remove_file("/b.pt");
+    EXPECT_TRUE(write_torch_file(files, "/b.pt", other));
+    return *difference(*opened(files, "/a.pt"), *opened(files, "/b.pt"), 10, within);
+  };
+  ASSERT_TRUE(write_torch_file(files, "/a.pt", origin()));
+  const at::Tensor w = at::arange(14, at::kFloat).reshape({7, 2});
+  EXPECT_TRUE(differ(w + 0.25f, 0.25).empty());
+  EXPECT_EQ(differ(w + 0.25f, 0.0).size(), 1u);
+  EXPECT_EQ(differ(w + 0.5f, 0.25), std::vector<std::string>{"w: elements 0.5 apart, 0.25 is allowed"});
+  EXPECT_EQ(differ(w.log(), 1e9).size(), 1u) << "an infinity";
+  EXPECT_EQ(differ((w - 1).sqrt(), 1e9).size(), 1u) << "a NaN";
+  const at::Tensor odd = at::full({7, 2}, std::numeric_limits<float>::infinity());
+  odd[0][0] = std::numeric_limits<float>::quiet_NaN();
+  odd[0][1] = 1.0f;
+  StateDict first = origin();
+  first["w"] = odd;
+  (void)files.remove_file("/a.pt");
+  ASSERT_TRUE(write_torch_file(files, "/a.pt", first));
+  const at::Tensor near = odd.clone();
+  near[0][1] = 1.125f;
+  EXPECT_TRUE(differ(near, 0.125).empty()) << "infinities and NaNs at the same places";
+  EXPECT_EQ(differ(near, 0.0625).size(), 1u);
+  EXPECT_EQ(differ(w.to(at::kDouble), 1.0).size(), 1u) << "another type";
 }
 
 TEST(AnyCheckpoint, DifferencesAreNamed) {

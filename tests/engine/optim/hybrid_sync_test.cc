@@ -1,5 +1,6 @@
 #include "engine/optim/hybrid_sync.h"
 
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include "engine/optim/chained_optimizer.h"

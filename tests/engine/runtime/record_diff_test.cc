@@ -1,6 +1,8 @@
 // Records compared, and costs fitted to them.
 #include "engine/runtime/record_diff.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "engine/runtime/calibrate.h"
@@ -78,6 +80,63 @@ TEST(RecordDiff, EqualRecordsAreEqualAndADifferenceIsFound) {
   EXPECT_EQ("compute", diff.orders[0].stream);
   EXPECT_EQ(0, diff.orders[0].first);
   EXPECT_NE(std::string::npos, diff.orders[0].b.find("B.0"));
+}
+
+TEST(RecordDiff, NumbersWithinATolerance) {
+  const RunRecord a = small_record();
+  RunRecord b = a;
+  b.steps[0].loss = 2.0 * (1 + 1e-6);
+  b.steps[1].loss = 1.0 * (1 + 3e-6);
+  b.steps[1].params_digest = 8;
+  Tolerance tolerance;
+  tolerance.rule = NumbersRule::kRelative;
+  tolerance.loss = tolerance.grad_norm = 2e-6;
+  RecordDiff diff = diff_records(a, b, tolerance);
+  EXPECT_EQ(0, diff.numbers[0].equal);
+  EXPECT_EQ(1, diff.numbers[0].within) << "the second step is further apart";
+  EXPECT_FALSE(diff.numbers_hold());
+  tolerance.loss = 4e-6;
+  EXPECT_TRUE(diff_records(a, b, tolerance).numbers_hold()) << "digests are of bits, and not judged";
+  EXPECT_FALSE(diff_records(a, b).numbers_hold());
+  tolerance.rule = NumbersRule::kDerived;
+  tolerance.loss = 2e-6;
+  EXPECT_TRUE(diff_records(a, b, tolerance).numbers_hold()) << "a derived tolerance grows by the step";
+  b.steps[0].scale = 2.0;
+  EXPECT_FALSE(diff_records(a, b, tolerance).numbers_hold()) << "scales are powers of two";
+  b = a;
+  b.steps[1].loss = std::nan("");
+  EXPECT_FALSE(diff_records(a, b, tolerance).numbers_hold()) << "nothing is near a NaN";
+  b = a;
+  b.steps[0].skipped = true;
+  EXPECT_FALSE(diff_records(a, b, tolerance).numbers_hold());
+}
+
+// By hand: one layer of width 4 with one head, sequences of 2, ffn 16, vocabulary 8, one microbatch of one sequence:
+// 2 x 4 + 2 x 4 + 4 + 2 x 2 + 4 + 16 = 44 in the layer, 2 x 4 + 8 + 2 at the ends.
+TEST(Tolerance, IsDerivedFromSummandsAndPrecision) {
+  RunConfig config;
+  config.model.layers = 1;
+  config.model.hidden = 4;
+  config.model.heads = 1;
+  config.model.seq_length = 2;
+  config.model.ffn_hidden = 16;
+  config.model.vocab = 8;
+  config.schedule.microbatches = 1;
+  RunRecord record = small_record();
+  for (StepRow& row : record.steps) row.lr = 0.5;
+  const Tolerance fp32 = derived_tolerance(config, record);
+  EXPECT_DOUBLE_EQ(12 * 0x1p-24 * std::sqrt(62.0), fp32.loss);
+  EXPECT_DOUBLE_EQ(12 * 0x1p-24 * std::sqrt(3 * 62.0 + 2.0), fp32.grad_norm);
+  EXPECT_DOUBLE_EQ(2 * fp32.loss, fp32.at(fp32.loss, 1));
+  EXPECT_NEAR(2 * (0.5 + 0.5) * 0.1 / std::sqrt(0.001), fp32.parameter, 1e-9);
+  config.train.precision = Precision::kBf16;
+  const Tolerance bf16 = derived_tolerance(config, record);
+  EXPECT_DOUBLE_EQ(fp32.loss + 12 * 0x1p-8 * std::sqrt(15.0 / 2.0), bf16.loss);
+  config.optimizer.rule = OptimizerRule::kSgd;
+  EXPECT_EQ(0.0, derived_tolerance(config, record).parameter);
+  for (const char* wrong : {"", "near", "0", "-1e-3", "nan", "inf"})
+    EXPECT_FALSE(tolerance_from(wrong, config, record)) << wrong;
+  EXPECT_DOUBLE_EQ(1e-5, tolerance_from("1e-5", config, record)->loss);
 }
 
 TEST(Calibrate, FindsTheCostsThatTheRecordWasMadeWith) {

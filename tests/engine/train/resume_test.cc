@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <numeric>
 
+#include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
 #include "engine/config/explain.h"

@@ -89,6 +89,9 @@ TEST(Quotient, RefusesWhatReplicasDoNotShare) {
   RunConfig slow = config;
   slow.time.slow[3] = 2.0;
   EXPECT_THAT(why_not(program, timed(slow)), testing::HasSubstr("times of their own"));
+  RunConfig shared = config;
+  shared.time.cores = 2;
+  EXPECT_THAT(why_not(program, timed(shared)), testing::HasSubstr("ranks share cores"));
 
   Program own = program;  // a copy of the items for one rank
   const auto begin = static_cast<std::uint32_t>(own.items.size());

@@ -25,9 +25,9 @@ class SteppingClock final : public HostClock {
   Nanoseconds waited_ = 0;
 };
 
-// New doubles with a device a rank (loopback: with one), which stay until the next call.
+// New doubles with a device a rank (loopback, self-send: with one), which stay until the next call.
 inline DriverFactory driver_on_doubles(const RunConfig& config, Level level) {
-  const Doubles& on = doubles(level == Level::kLoopback ? 1 : config.parallel.pp * config.parallel.dp);
+  const Doubles& on = doubles(on_one_device(level) ? 1 : config.parallel.pp * config.parallel.dp);
   const std::string file = PLUMBLINE_DOUBLES;
   CudaRunOptions run;
   run.level = level;

@@ -62,17 +62,23 @@ TEST(CudaTraining, GivesTheSimulatorsNumbers) {
   }
 }
 
-TEST(CudaTraining, GivesTheSimulatorsNumbersInLoopback) {
+class OneDevice : public testing::TestWithParam<Level> {};
+
+TEST_P(OneDevice, GivesTheSimulatorsNumbers) {
   const Layout layout{ScheduleKind::kOneFOneB, 2, 1, 4, 2};
   for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
     RunConfig config = test::small_config(layout, precision);
     config.train.iterations = 2;
-    expect_equal_training(config, Level::kLoopback);
+    expect_equal_training(config, GetParam());
   }
   RunConfig toy = test::toy_config({ScheduleKind::kInterleaved, 4, 2, 4, 1}, Precision::kFp16);
   toy.train.iterations = 3;
-  expect_equal_training(toy, Level::kLoopback);
+  expect_equal_training(toy, GetParam());
 }
+INSTANTIATE_TEST_SUITE_P(CudaTraining, OneDevice, testing::Values(Level::kLoopback, Level::kSelfSend),
+                         [](const auto& level) {
+                           return level.param == Level::kLoopback ? "Loopback" : "SelfSend";
+                         });
 
 // Batched calls with pp = 2 and two chunks pair the wrong messages. The bytes arrive; that they are others' is said.
 TEST(CudaTraining, FindsCrossedLabels) {
