@@ -169,8 +169,9 @@ TEST(Megatron, WhatWasNotSavedIsNotSilentlyMissing) {
   empty.rng[0].get<StateDict>()->operator[]("rng_tracker_states") = StateDict{};
   ASSERT_TRUE(world.save(empty));
   EXPECT_NE(world.load().error().message.find("rng_tracker_states is empty"), std::string::npos);
-  EXPECT_NE(world.load({}, {.tp = 1}).error().message.find("has no mp_rank_01 but mp_rank_00; Megatron's files"),
-            std::string::npos);
+  EXPECT_NE(
+      world.load({}, {.tp = 1}).error().message.find("has no mp_rank_01 but mp_rank_00; Megatron's files"),
+      std::string::npos);
 }
 
 TEST(Megatron, ArgumentsAreComparedOneByOne) {
