@@ -132,8 +132,10 @@ class Linker {
       const Place own = place_of(call.family, rank, peer_of(program_.grid, call.form, call.peer, rank));
       const Place parent = has_parent(call.kind) ? place_of(call.parent, rank, -1) : Place{-1, -1};
       rows[item_ref(item)] = {own.communicator, own.position, parent.communicator, parent.position};
-      const bool needs_parent = has_parent(call.kind) && parent.communicator < 0;
-      const bool needs_own = !has_parent(call.kind) && own.communicator < 0;
+      // Who joins by a grow has no parent, and is in what it makes.
+      const bool grows = call.kind == CommCallKind::kGrow;
+      const bool needs_parent = has_parent(call.kind) && !grows && parent.communicator < 0;
+      const bool needs_own = (!has_parent(call.kind) || grows) && own.communicator < 0;
       if (!needs_parent && !needs_own) continue;
       return fail(ErrorCode::kConfig,
                   fmt::format("rank {} calls {} but no communicator of family {} holds it", rank, call.name,

@@ -61,6 +61,9 @@ void hash_tables(Hasher& hasher, const Program& program) {
                std::uint64_t{call.abort_parent} << 18 | std::uint64_t{1} << 63);
     hasher.u64(std::uint64_t{call.family} | std::uint64_t{call.parent} << 16);
     hasher.i64(call.peer);
+    if (call.duplicate_device || call.release != 0)
+      hasher.u64(std::uint64_t{call.duplicate_device} << 32 | static_cast<std::uint32_t>(call.release) |
+                 std::uint64_t{1} << 61);
   }
   if (program.extras != ProgramExtras{}) {
     hasher.u64(std::uint64_t{program.extras.mixed_streams} | std::uint64_t{program.extras.graphs} << 1 |

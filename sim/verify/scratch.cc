@@ -18,12 +18,6 @@ thread_local Block block;
 
 Block::~Block() { std::free(begin); }
 
-namespace {
-
-// What a step of eight ranks takes several times over; a core's second-level cache holds it.
-constexpr std::size_t kSize = std::size_t{256} << 10;
-
-}  // namespace
 }  // namespace scratch
 
 ScratchScope::ScratchScope() {

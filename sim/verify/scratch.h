@@ -32,6 +32,8 @@ struct Block {
 };
 extern thread_local Block block;
 
+// What a step of eight ranks takes several times over; a core's second-level cache holds it.
+constexpr std::size_t kSize = std::size_t{256} << 10;
 // Longer lists than this belong to large Programs, which would only lose what vectors leave behind as they grow.
 constexpr std::size_t kMost = std::size_t{16} << 10;
 
