@@ -38,6 +38,7 @@ void ColdConnections::forget(std::int32_t communicator, std::int32_t position) {
 
 void ColdConnections::begin(std::uint32_t thread, std::int32_t communicator, std::int32_t position,
                             std::vector<Direction> fresh) {
+  if (thread >= exchanges_.size()) exchanges_.resize(thread + 1);
   Exchange& exchange = exchanges_[thread];
   exchange = Exchange{};
   exchange.communicator = communicator;
@@ -49,6 +50,7 @@ void ColdConnections::begin(std::uint32_t thread, std::int32_t communicator, std
 }
 
 void ColdConnections::cancel(std::uint32_t thread) {
+  if (thread >= exchanges_.size()) return;
   exchanges_[thread] = Exchange{};
   std::erase_if(readers_, [&](const auto& reader) { return reader.second == thread; });
   std::erase(runnable_, thread);
@@ -141,8 +143,8 @@ bool ColdConnections::advance(std::uint32_t thread) {
 }
 
 ColdConnections::Waiting ColdConnections::waiting(std::uint32_t thread) const {
+  if (thread >= exchanges_.size() || exchanges_[thread].communicator < 0) return {};
   const Exchange& exchange = exchanges_[thread];
-  if (exchange.communicator < 0) return {};
   return {exchange.communicator, exchange.awaited, exchange.failed};
 }
 

@@ -45,6 +45,7 @@ class ColdConnections {
   // The member's communicator is made anew: nothing of it is connected.
   void forget(std::int32_t communicator, std::int32_t position);
   bool connected(std::int32_t communicator, std::int32_t position, Direction direction) const;
+  // A thread is an agent of World: a host thread, or one that works for a nonblocking call.
   // The thread's host enters the exchange of one communicator for the given new directions (sorted, not
   // empty).
   void begin(std::uint32_t thread, std::int32_t communicator, std::int32_t position,

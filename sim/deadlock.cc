@@ -22,6 +22,9 @@ class Explainer {
     for (std::uint32_t thread = 0; thread < hosts_.size(); ++thread) {
       if (hosts_[thread].last.state == AdvanceState::kBlocked) host(thread);
     }
+    for (auto agent = static_cast<std::uint32_t>(hosts_.size()); agent < world_.agents(); ++agent) {
+      if (world_.connecting(agent)) host(agent);
+    }
     for (EntryId entry = 1; entry < world_.entries().size(); ++entry) {
       if (world_.entries()[entry].active && world_.entries()[entry].end < 0) this->entry(entry);
     }
@@ -153,10 +156,21 @@ class Explainer {
       out_.wait(from, host(t), reason);
       any = true;
     }
+    for (auto agent = static_cast<std::uint32_t>(hosts_.size()); agent < world_.agents(); ++agent) {
+      if (!world_.connecting(agent) || world_.thread_of(agent) < first || world_.thread_of(agent) >= last)
+        continue;
+      out_.wait(from, host(agent), reason);
+      any = true;
+    }
     return any;
   }
 
   OperationRef host_text(std::uint32_t thread) const {
+    if (thread >= hosts_.size()) {
+      OperationRef at = log().operation(world_.thread_of(thread), world_.item_of(thread));
+      at.text = "the connections of " + at.text;
+      return at;
+    }
     OperationRef at = log().operation(thread, hosts_[thread].last.item_index);
     at.text = "the host at " + at.text;
     return at;
@@ -205,7 +219,7 @@ class Explainer {
     if (waiting.communicator < 0) {
       if (const auto all = world_.collective_connections().waiting(thing.index); all.communicator >= 0)
         return expand_first_collective(thing, all);
-      if (hosts_[thing.index].last.state != AdvanceState::kBlocked) return;
+      if (thing.index >= hosts_.size() || hosts_[thing.index].last.state != AdvanceState::kBlocked) return;
       wait_for_node(thing.node, static_cast<NodeId>(hosts_[thing.index].last.waiting_for),
                     "the host waits for it");
       return;
@@ -281,7 +295,7 @@ class Explainer {
     const Entry& entry = world_.entries()[thing.index];
     if (!entry.active) {
       if (entry.node == 0) {
-        out_.wait(thing.node, host(entry.thread), "its host is still connecting");
+        out_.wait(thing.node, host(world_.agent_of_entry(thing.index)), "its host is still connecting");
       } else if (graph_[entry.node].parked) {
         wait_for_processors(thing.node, entry.node);
       } else {
@@ -440,7 +454,7 @@ class Explainer {
     if (node.done || !passed.insert(on).second) return;
     switch (node.kind) {
       case NodeKind::kConnect:
-        return out_.wait(from, host(node.thread), reason);
+        return out_.wait(from, host(world_.agent_of(on)), reason);
       case NodeKind::kStarted:
         return wait_for_node(from, node.first, reason, passed);
       case NodeKind::kPoint: {
@@ -449,7 +463,8 @@ class Explainer {
           any = true;
           wait_for_node(from, before, reason, passed);
         });
-        if (!any) out_.wait(from, host(node.thread), reason);  // of a group whose host is still connecting
+        if (!any)
+          out_.wait(from, host(world_.agent_of(on)), reason);  // of a group whose host is still connecting
         return;
       }
       case NodeKind::kGroup:

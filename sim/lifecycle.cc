@@ -67,7 +67,11 @@ std::optional<Refusal> Lifecycle::sticky(std::int32_t communicator, std::int32_t
 std::optional<Refusal> Lifecycle::use(std::int32_t communicator, std::int32_t position) const {
   switch (member(communicator, position).state) {
     case State::kReady:
-      return sticky(communicator, position);
+      if (member(communicator, position).connecting == 0) return sticky(communicator, position);
+      return Refusal{kInvalidArgument, "N79",
+                     fmt::format("communicator {} still connects for the nonblocking operation before; poll "
+                                 "ncclCommGetAsyncError until it is through",
+                                 name(communicator))};
     case State::kRevoked:
       return Refusal{"ncclInvalidUsage", "N76",
                      fmt::format("communicator {} was revoked", name(communicator))};
@@ -96,7 +100,20 @@ std::optional<Refusal> Lifecycle::check(const CommCall& call, const LinkedCommCa
   const State state = own ? member(linked.communicator, linked.position).state : State::kAbsent;
   switch (call.kind) {
     case CommCallKind::kInit:
+      if (call.duplicate_device)
+        return Refusal{
+            "ncclInvalidUsage", "N70",
+            fmt::format("communicator {} is to have two ranks on one device", name(linked.communicator))};
       if (auto refusal = root_ended(linked)) return refusal;
+      break;
+    case CommCallKind::kGrow:
+      if (linked.parent < 0) break;  // it joins
+      if (auto refusal = use(linked.parent, linked.parent_position)) return refusal;
+      if (members_[static_cast<std::size_t>(linked.parent)].size() >=
+          members_[static_cast<std::size_t>(linked.communicator)].size())
+        return Refusal{kInvalidArgument, "N75",
+                       fmt::format("{} has no more ranks than {}, of which it is to be grown",
+                                   name(linked.communicator), name(linked.parent))};
       break;
     case CommCallKind::kSplit:
       if (auto refusal = use(linked.parent, linked.parent_position)) return refusal;
@@ -127,7 +144,8 @@ std::optional<Refusal> Lifecycle::check(const CommCall& call, const LinkedCommCa
       return use(linked.communicator, linked.position);
     case CommCallKind::kReady:
     case CommCallKind::kSync:
-      if (state == State::kJoining || state == State::kFinalized || state == State::kRevoked)
+      if (state == State::kJoining || state == State::kFinalized || state == State::kRevoked ||
+          (state == State::kReady && member(linked.communicator, linked.position).connecting != 0))
         return sticky(linked.communicator, linked.position);
       return use(linked.communicator, linked.position);
     case CommCallKind::kRevoke:
@@ -143,6 +161,7 @@ std::optional<Refusal> Lifecycle::check(const CommCall& call, const LinkedCommCa
 Lifecycle::Kind Lifecycle::kind_of(CommCallKind kind) {
   switch (kind) {
     case CommCallKind::kInit:
+    case CommCallKind::kGrow:
       return Kind::kInit;
     case CommCallKind::kSplit:
     case CommCallKind::kShrink:
@@ -167,6 +186,7 @@ void Lifecycle::issue(NodeId node, const CommCall& call, const LinkedCommCall& l
   record.communicator = linked.communicator;
   record.own_position = linked.position;
   record.creates = creates(call.kind) && linked.communicator >= 0;
+  record.release = call.release;
   if (record.kind != Kind::kNone) {
     const auto [communicator, position] = meets_in(call, linked);
     const std::uint32_t number =
@@ -202,6 +222,7 @@ std::vector<NodeId> Lifecycle::arrive(NodeId node) {
     return {};
   }
   if (meeting.arrived < meeting.needed) return {};
+  if (differ(meeting)) return {};
   for (const NodeId over : meeting.nodes) {
     const Call& other = calls_.at(over);
     if (!other.creates) continue;
@@ -209,6 +230,32 @@ std::vector<NodeId> Lifecycle::arrive(NodeId node) {
     if (made.state == State::kJoining) made.state = State::kReady;
   }
   return meeting.nodes;
+}
+
+// Members with different releases of NCCL find that out when all have met, and none gets its communicator (N72).
+bool Lifecycle::differ(const Meeting& meeting) {
+  std::int32_t lowest = 0, highest = 0;
+  for (const NodeId node : meeting.nodes) {
+    const std::int32_t release = calls_.at(node).release;
+    if (release == 0) continue;
+    lowest = lowest == 0 ? release : std::min(lowest, release);
+    highest = std::max(highest, release);
+  }
+  if (lowest == highest) return false;
+  const auto text = [](std::int32_t release) {
+    return fmt::format("{}.{}.{}", release / 10000, release / 100 % 100, release % 100);
+  };
+  for (const NodeId node : meeting.nodes) {
+    const Call& call = calls_.at(node);
+    Member& made = member(call.communicator, call.own_position);
+    made.state = made.blocking ? State::kAbsent : State::kReady;
+    if (!made.blocking) made.error = "ncclInvalidUsage";
+    broken_.push_back({node,
+                       {"ncclInvalidUsage", "N72",
+                        fmt::format("communicator {} is to have ranks with NCCL {} and with {}",
+                                    name(call.communicator), text(lowest), text(highest))}});
+  }
+  return true;
 }
 
 // Whoever has come to the meeting gets an error, and what it makes does not come to be.
@@ -281,8 +328,13 @@ bool Lifecycle::fail(std::int32_t communicator, std::int32_t position, std::stri
   return true;
 }
 
+void Lifecycle::set_connecting(std::int32_t communicator, std::int32_t position, NodeId node) {
+  member(communicator, position).connecting = node;
+}
+
 NodeId Lifecycle::pending(std::int32_t communicator, std::int32_t position) const {
-  return member(communicator, position).pending;
+  const Member& own = member(communicator, position);
+  return own.connecting != 0 ? own.connecting : own.pending;
 }
 
 bool Lifecycle::blocking(std::int32_t communicator, std::int32_t position) const {

@@ -1,4 +1,4 @@
-// Lifecycle: which communicators exist, and the meetings of hosts that create and end them (N69-N79). It keeps
+// Lifecycle: which communicators exist, and the meetings of hosts that create and end them (N69-N80). It keeps
 // states and tells who has arrived; what is enqueued on devices belongs to World.
 //
 // The k-th creation of a communicator by one member meets the k-th of every other; the k-th split or shrink of a
@@ -64,6 +64,8 @@ class Lifecycle {
   // A member of the communicator whose process has ended, as a position; -1: none.
   std::int32_t ended(std::int32_t communicator) const;
 
+  // A nonblocking operation of the member sets up connections until `node` is over (N79); 0: it has them.
+  void set_connecting(std::int32_t communicator, std::int32_t position, NodeId node);
   // The call that a poll of this member waits for; 0: none.
   NodeId pending(std::int32_t communicator, std::int32_t position) const;
   // Whether it was created with config.blocking = 1, or exists from the start.
@@ -90,6 +92,7 @@ class Lifecycle {
     bool ended = false;  // its process
     std::string error;   // the first asynchronous one; empty: none
     NodeId pending = 0;
+    NodeId connecting = 0;  // a nonblocking operation sets up connections until this; 0: none does
     std::uint32_t calls[3] = {0, 0, 0};  // by Kind
   };
   // kind, communicator that meets, number
@@ -106,6 +109,7 @@ class Lifecycle {
     std::int32_t position = -1;                         // in the communicator that meets
     std::int32_t communicator = -1, own_position = -1;  // what is made or ended; -1: nothing
     bool creates = false;
+    std::int32_t release = 0;  // of the caller's NCCL; 0: not said
   };
 
   static Kind kind_of(CommCallKind kind);
@@ -119,6 +123,7 @@ class Lifecycle {
 
   std::optional<Refusal> sticky(std::int32_t communicator, std::int32_t position) const;
   std::optional<Refusal> root_ended(const LinkedCommCall& linked) const;
+  bool differ(const Meeting& meeting);
   void break_off(const Key& key, Meeting& meeting);
   void mark_ended();
 

@@ -53,10 +53,12 @@ What a call returns here is a finding with NCCL's name for it; the program goes 
 | ncclInternalError | a first connection whose two ends set up different numbers of directions stops both hosts (N2) |
 | ncclInvalidArgument | absent, destroyed or aborted communicators (N87); a second finalize or destroy (N77) |
 | | use before a nonblocking call is through (N79); blocking beside nonblocking in one group (N80) |
-| | a shrink called by a rank that it leaves out (N74) |
+| | a shrink called by a rank that it leaves out (N74); a grow to no more ranks (N75) |
 | | peers and roots outside the communicator, when the input is read (N27) |
 | | a second revoke (N76) |
 | ncclInvalidUsage | a message to oneself without its other end in the group (N25); use after a revoke (N76) |
+| | a group of streams that a graph captures and others (N18) |
+| | a device twice for ncclCommInitAll (N70); ranks with different releases of NCCL (N72) |
 | ncclRemoteError | an operation whose peer's process has ended, on another node; a meeting with such a process (N83) |
 | | every further call on that communicator until it is aborted (N82) |
 | ncclInProgress | what nonblocking calls return; `comm_ready` polls until it is over (N79) |

@@ -27,7 +27,8 @@ std::vector<NcclRule> rules_of_calls() {
        "in "
        "ring distance order and in two passes. In a communicator of two ranks - and across the middle of an "
        "even "
-       "one - both directions travel in one message, which each side takes for the mirror image of its own.",
+       "one - both directions travel in one message, which each side takes for the mirror image of its own. "
+       "A nonblocking communicator does the same behind its host's back and is in progress meanwhile (N79).",
        "Cold connections hang programs that warm ones would not, through third ranks as well. Two ranks that "
        "both "
        "send first on a fresh pair are cross-wired instead of connected.",
@@ -216,10 +217,14 @@ std::vector<NcclRule> rules_of_calls() {
        S::kAlways,
        "What a CUDA graph captured starts after what is before its launch on the launching stream, orders "
        "itself as "
-       "it was captured, and what is behind the launch waits for all of it.",
+       "it was captured, and what is behind the launch waits for all of it. The streams of a group are all "
+       "captured "
+       "by one graph, or none is: else the call is ncclInvalidUsage - or, where communicators differ, the "
+       "launch, and "
+       "they are of no more use.",
        "A send behind the launch waits for a receive inside it. Graphs have to be launched in one order on "
        "all "
-       "ranks.",
+       "ranks. A scenario marks a call on a stream that the capture does not reach with uncaptured.",
        "",
        {"0: graph_begin on S\n0: recv C from 1 8 on A\n0: graph_end\n0: send D to 1 8 on S\n"
         "1: recv D from 0 8 on S\n1: send C to 0 8 on S",

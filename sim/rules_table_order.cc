@@ -1,3 +1,4 @@
+// long-file: one table, a row a rule
 // The table of rules, second part: what runs together, collectives, and the life of communicators.
 #include "sim/rules.h"
 
@@ -250,6 +251,28 @@ std::vector<NcclRule> rules_of_order() {
         "2: comm_init Y 0 2\n2: comm_init Z 1 2",
         "rendezvous=DEADLOCK"},
        "Megatron-LM#5240; pytorch/pytorch#74701"},
+      {"N70",
+       "Devices of ncclCommInitAll are different ones",
+       S::kReported,
+       "ncclCommInitAll makes the communicators of one process for a list of devices; a device named twice "
+       "is "
+       "ncclInvalidUsage. A scenario has the call in the program of each of its ranks, whose threads go on "
+       "when it "
+       "returns.",
+       "A list of devices taken from a configuration is to be checked for repeats.",
+       "",
+       {"0: comm_init_all X 0 1 1\n1: comm_init_all X 0 1 1", "rendezvous=ERROR(ncclInvalidUsage)"},
+       "NCCL source"},
+      {"N72",
+       "All ranks have one release of NCCL",
+       S::kReported,
+       "Ranks tell each other their release when they create a communicator; where two differ, all get "
+       "ncclInvalidUsage, and none a communicator.",
+       "One container that is older than the others stops the job, on every rank and at once.",
+       "",
+       {"0: comm_init X 0 1 release 2.28.9\n1: comm_init X 0 1 release 2.27.3",
+        "rendezvous=ERROR(ncclInvalidUsage)"},
+       "NCCL source"},
       {"N73",
        "Every rank of the parent takes part in a split",
        S::kAlways,
@@ -272,6 +295,19 @@ std::vector<NcclRule> rules_of_order() {
        "",
        {"0: all_reduce C 8 on S\n0: comm_shrink C into X 0 abort\n1: launch on S", "rendezvous=OK"},
        "NCCL release notes 2.27"},
+      {"N75",
+       "A grow is called by the old ranks and the new",
+       S::kReported,
+       "ncclCommGrow (2.29) makes a larger communicator: the ranks of the parent, with nothing left to do on "
+       "it, and "
+       "those that join meet as in an init. No more ranks than before are ncclInvalidArgument.",
+       "A rank that fails to join holds up all others, as one that leaves out an init does.",
+       "",
+       {"0: comm_init X 0 1\n0: comm_grow X into Y 0 1 2\n1: comm_init X 0 1\n1: comm_grow X into Y 0 1 "
+        "2\n2: launch "
+        "on S",
+        "rendezvous=DEADLOCK"},
+       "NCCL release notes 2.29"},
       {"N76",
        "A revoked communicator takes no more work",
        S::kReported,
@@ -306,7 +342,8 @@ std::vector<NcclRule> rules_of_order() {
        S::kReported,
        "With config.blocking = 0 calls return ncclInProgress; until ncclCommGetAsyncError says otherwise, "
        "every "
-       "other call on the communicator returns ncclInvalidArgument.",
+       "other call on the communicator returns ncclInvalidArgument. That goes for operations as well that "
+       "connect (N2): they are enqueued when they have, and do not hold their streams before.",
        "comm_ready stands for the poll. Leaving it out works whenever the other ranks happen to be fast.",
        "",
        {"0: comm_init X 0 1 nonblocking\n0: all_reduce X 8 on S\n1: comm_init X 0 1 nonblocking\n1: "
@@ -379,7 +416,9 @@ std::vector<NcclRule> rules_of_order() {
       {"N88",
        "Rings and trees round after every addition",
        S::kMode,
-       "Sums are taken in the element type: f16 and bf16 are rounded after each contribution.",
+       "Sums are taken in the element type: f16 and bf16 are rounded after each contribution. The 8-bit "
+       "types are "
+       "added in f16, rounded, and never infinite: what is too large is their largest number.",
        "A bf16 sum over n ranks has n - 1 roundings, and small contributions vanish beside large ones.",
        "sim.numerics",
        {},
@@ -387,9 +426,9 @@ std::vector<NcclRule> rules_of_order() {
       {"N89",
        "NVSwitch sums f16 and bf16 in float",
        S::kMode,
-       "Reductions in the switch, and those of symmetric memory, accumulate in float and round once; their "
-       "order is not "
-       "specified.",
+       "Reductions in the switch, and those of symmetric memory, accumulate in float - 8-bit types in f16 - "
+       "and "
+       "round once; their order is not specified.",
        "The same program gives other bits with NVLS than with a ring.",
        "sim.numerics",
        {},
@@ -434,6 +473,20 @@ std::vector<NcclRule> rules_of_order() {
        "sim.numerics",
        {},
        "NCCL source"},
+      {"N96",
+       "A sum may have a factor a rank",
+       S::kMode,
+       "ncclRedOpCreatePreMulSum makes an operation that multiplies each rank's contribution with the rank's "
+       "own "
+       "factor, both rounded to the element type, and adds the products. It holds for one communicator and "
+       "one "
+       "type. Programs have no such operation; the arithmetic is there (reduce_nccl.h).",
+       "An average of floats is one with 1/n. A factor that is small in an 8-bit or 16-bit type is far from "
+       "what "
+       "was meant.",
+       "sim.numerics",
+       {},
+       "user guide, reduction operators"},
       {"N97",
        "Max and min drop a NaN",
        S::kMode,

@@ -32,6 +32,8 @@ void World::bind(const LinkedProgram& linked) {
   bind_queues();
   bind_channels();
   threads_.assign(program.threads.size(), ThreadState{});
+  agents_.assign(program.threads.size(), Agent{});
+  for (std::uint32_t t = 0; t < agents_.size(); ++t) agents_[t].thread = t;
   const auto ranks = static_cast<std::size_t>(program.grid.world());
   devices_.assign(ranks, Device{});
   if (options_.time.cores() > 0)
@@ -330,14 +332,7 @@ Result<Issued> World::group(const GroupCall& call) {
   const std::uint32_t count = add_entries(call);
   if (count == 0) return Issued{};
   if (options_.model.connect == Connect::kCold || options_.model.collectives_connect) {
-    threads_[call.thread].held = {first, count, call.first_item, call.stream, call.after_compute, 0, 0};
-    threads_[call.thread].connecting = call.first_item;
-    if (hold(call.thread)) {
-      Held& held = threads_[call.thread].held;
-      held.connect = graph_.add(NodeKind::kConnect, call.thread, call.first_item);
-      held.done = graph_.add(NodeKind::kPoint, call.thread, call.first_item);
-      return Issued{options_.model.launch_blocking ? held.done : held.connect, held.done};
-    }
+    if (const std::optional<Issued> held = begin_connections(call, first, count)) return *held;
   }
   const NodeId done =
       enqueue_group(call.thread, call.first_item, first, count, call.stream, call.after_compute);

@@ -106,6 +106,14 @@ class World final : public Backend, private SlotStore {
     return {first_thread_[static_cast<std::size_t>(rank)], first_thread_[static_cast<std::size_t>(rank) + 1]};
   }
   std::int32_t channel_of(std::uint32_t route) const { return routes_[route].channel; }
+  // Agents that set up connections: one a host thread, then those that work for nonblocking calls.
+  std::uint32_t agents() const { return static_cast<std::uint32_t>(agents_.size()); }
+  bool connecting(std::uint32_t agent) const { return agents_[agent].held.connect != 0; }
+  std::uint32_t thread_of(std::uint32_t agent) const { return agents_[agent].thread; }
+  std::uint32_t item_of(std::uint32_t agent) const { return agents_[agent].item; }
+  // Whose connections the node stands for, or the entry waits for.
+  std::uint32_t agent_of(NodeId node) const;
+  std::uint32_t agent_of_entry(EntryId entry) const;
   const Endpoint& endpoint_of(const Entry& entry) const {
     return program().endpoints[item_ref(program().items[entry.item])];
   }
@@ -126,7 +134,7 @@ class World final : public Backend, private SlotStore {
     RunEvent event;
     std::uint32_t item = 0;
   };
-  // A group whose host is held by a cold connection.
+  // A group that waits for cold connections, and its host with it unless its communicators are nonblocking.
   struct Held {
     EntryId first = 0;
     std::uint32_t count = 0;
@@ -135,6 +143,13 @@ class World final : public Backend, private SlotStore {
     bool after_compute = false;
     NodeId connect = 0;
     NodeId done = 0;
+  };
+  // Who sets up connections: the first are the hosts of the threads, each for the call that it is in; the others work
+  // for nonblocking calls, whose hosts have gone on (N2, N79).
+  struct Agent {
+    std::uint32_t thread = 0;
+    std::uint32_t item = 0;  // the group whose connections were set up last
+    Held held;               // connect is 0: none
   };
   struct Device {
     std::vector<Stream> streams;
@@ -159,8 +174,6 @@ class World final : public Backend, private SlotStore {
   struct ThreadState {
     std::vector<double> values;
     Graph graph;
-    Held held;
-    std::uint32_t connecting = 0;  // the group whose connections were set up last
     std::vector<EventRow> events;
     std::vector<MemoryPoint> memory;
   };
@@ -197,6 +210,7 @@ class World final : public Backend, private SlotStore {
   Status check_group(const GroupCall& call) const;
   bool refused(const GroupCall& call);
   bool refused_self(const GroupCall& call);
+  bool mixes_capture(const GroupCall& call);
   std::vector<int> other_streams(EntryId first, std::uint32_t count, int stream) const;
   std::uint32_t add_entries(const GroupCall& call);
   void enqueue(NodeId node, int stream);
@@ -205,10 +219,14 @@ class World final : public Backend, private SlotStore {
   std::vector<EntryId> piece_ends(EntryId begin, EntryId end, bool p2p);
   NodeId tail(std::uint32_t thread, int stream, std::uint32_t item);
   NodeId start_point(NodeId node);
-  bool hold(std::uint32_t thread);
-  bool connect_next(std::uint32_t thread);
-  bool connect_collectives(std::uint32_t thread);
-  void release_held(std::uint32_t thread);
+  std::uint32_t idle_agent(std::uint32_t thread);
+  std::optional<Issued> begin_connections(const GroupCall& call, EntryId first, std::uint32_t count);
+  bool hold(std::uint32_t agent);
+  bool connect_next(std::uint32_t agent);
+  bool connect_collectives(std::uint32_t agent);
+  void mark_connecting(const Held& held, NodeId until);
+  void release_held(std::uint32_t agent);
+  void stop_failed();
   void finish_connections();
   void report_faults();
   void note_memory(std::uint32_t thread);
@@ -226,7 +244,8 @@ class World final : public Backend, private SlotStore {
   void start_fault(NodeId node);
   void end_groups(Rank rank);
   void cut(NodeId node);
-  void drop_held(std::uint32_t thread);
+  void drop_held(std::uint32_t agent);
+  bool background(std::uint32_t agent) const { return agent >= threads_.size(); }
   std::optional<Refusal> faulted(std::uint32_t thread) const;
   void miss_peers(EntryId entry);
   void report_error(std::int32_t communicator, std::int32_t position, std::uint32_t thread,
@@ -294,7 +313,8 @@ class World final : public Backend, private SlotStore {
   std::vector<bool> ended_, faulted_;  // by rank
   bool any_ended_ = false;
   std::vector<Watch> watches_;
-  std::vector<std::uint32_t> resumed_;  // threads held by a collective's connection that is up
+  std::vector<Agent> agents_;
+  std::vector<std::uint32_t> resumed_;  // agents held by a collective's connection that is up
   std::map<EntryId, Memory> buffered_;  // contents of buffered sends
   std::vector<Transfer> transfers_;     // scratch
   NodeId running_ = 0;                  // the kernel whose worker is being called

@@ -66,13 +66,45 @@ bool World::refused_self(const GroupCall& call) {
   return false;
 }
 
+// Streams of a group are all captured by one graph, or none is (N18). Where those of one communicator differ, the
+// second call is refused; where communicators differ, the launch is, and all of them are of no more use.
+bool World::mixes_capture(const GroupCall& call) {
+  std::map<std::int32_t, bool> captured;  // by communicator
+  bool differ = false;
+  std::uint32_t at = call.first_item;
+  for (std::size_t i = 0; i < call.entries.size(); ++i) {
+    const std::int32_t communicator = linked_->endpoints[route_of(call.thread, call.entries[i])].communicator;
+    const bool inside = (item_flags(call.entries[i]) & kUncaptured) == 0;
+    const auto [own, fresh] = captured.try_emplace(communicator, inside);
+    const auto index = call.first_item + static_cast<std::uint32_t>(i);
+    if (own->second != inside) {
+      refuse({"ncclInvalidUsage", "N18",
+              "streams of one communicator in a group are all captured by the same graph, or none is"},
+             call.thread, index);
+      return true;
+    }
+    if (inside != captured.begin()->second && !std::exchange(differ, true)) at = index;
+  }
+  if (!differ) return false;
+  refuse(
+      {"ncclInvalidUsage", "N18", "either all communicators of a group are captured by a graph, or none is"},
+      call.thread, at);
+  for (const Item item : call.entries) {
+    const LinkedEndpoint& linked = linked_->endpoints[route_of(call.thread, item)];
+    lifecycle_.fail(linked.communicator, linked.position, "ncclInvalidUsage");
+  }
+  return true;
+}
+
 // An operation of the group is refused: then none of them is launched (N10).
 bool World::refused(const GroupCall& call) {
   if (const std::optional<Refusal> refusal = faulted(call.thread); refusal) {
     refuse(*refusal, call.thread, call.first_item);
     return true;
   }
-  if (program().comm_calls.empty() && !program().extras.failures) return false;
+  const ProgramExtras& extras = program().extras;
+  if (program().comm_calls.empty() && !extras.failures && !extras.graphs) return false;
+  if (mixes_capture(call)) return true;
   std::optional<bool> blocking;
   for (std::size_t i = 0; i < call.entries.size(); ++i) {
     const LinkedEndpoint& linked = linked_->endpoints[route_of(call.thread, call.entries[i])];
@@ -106,6 +138,9 @@ Result<Issued> World::comm(std::uint32_t thread, std::uint32_t item_index, Item 
   const NodeId node = graph_.add(NodeKind::kComm, thread, item_index);
   switch (call.kind) {
     case CommCallKind::kInit:
+      break;
+    case CommCallKind::kGrow:
+      if (linked.parent >= 0) depend_on_queue(node, linked.parent, linked.parent_position);
       break;
     case CommCallKind::kSplit:
       depend_on_queue(node, linked.parent, linked.parent_position);
@@ -164,6 +199,14 @@ void World::abort_member(std::int32_t communicator, std::int32_t position) {
     const Node& kernel = graph_[node];
     if (kernel.kind != NodeKind::kGroup || kernel.done || kernel.aborted) continue;
     if (routes_[entries_[kernel.first].route].member == member) abort_kernel(node);
+  }
+  // What a nonblocking call has not enqueued yet is not.
+  for (auto agent = static_cast<std::uint32_t>(threads_.size()); agent < agents_.size(); ++agent) {
+    const Held& held = agents_[agent].held;
+    bool own = false;
+    for (EntryId id = held.first; held.connect != 0 && id < held.first + held.count; ++id)
+      own = own || routes_[entries_[id].route].member == member;
+    if (own) drop_held(agent);
   }
 }
 

@@ -40,8 +40,11 @@ void World::end_process(Rank rank) {
     const bool meets = graph_[node].kind == NodeKind::kComm || graph_[node].kind == NodeKind::kConnect;
     if (meets && graph_[node].thread >= first && graph_[node].thread < last) cut(node);
   }
+  for (std::uint32_t agent = 0; agent < agents_.size(); ++agent) {
+    const bool own = agents_[agent].thread >= first && agents_[agent].thread < last;
+    if (own && agents_[agent].held.connect != 0) drop_held(agent);
+  }
   for (std::uint32_t t = first; t < last; ++t) {
-    if (threads_[t].held.connect != 0) drop_held(t);
     const LinkedProgram::Window& window = linked_->windows[t];
     for (std::uint32_t i = 0; i < window.count; ++i) {
       const LinkedEndpoint& linked = linked_->endpoints[window.base + i];
@@ -84,10 +87,11 @@ void World::cut(NodeId node) {
 }
 
 // The host of a held group goes on without it.
-void World::drop_held(std::uint32_t thread) {
-  const Held held = std::exchange(threads_[thread].held, Held{});
-  connections_.cancel(thread);
-  collective_connections_.cancel(thread);
+void World::drop_held(std::uint32_t agent) {
+  const Held held = std::exchange(agents_[agent].held, Held{});
+  if (background(agent)) mark_connecting(held, 0);
+  connections_.cancel(agent);
+  collective_connections_.cancel(agent);
   for (EntryId entry = held.first; entry < held.first + held.count; ++entry) entries_[entry].dropped = true;
   cut(held.done);
   cut(held.connect);
@@ -138,11 +142,12 @@ void World::break_off() {
     cut(broken.node);
   }
   if (!any_ended_) return;
-  for (std::uint32_t t = 0; t < threads_.size(); ++t) {
-    if (threads_[t].held.connect == 0) continue;
+  for (std::uint32_t agent = 0; agent < agents_.size(); ++agent) {
+    if (agents_[agent].held.connect == 0) continue;
+    const std::uint32_t t = agents_[agent].thread;
     std::int32_t communicator = -1;
     Refusal refusal;
-    if (const ColdConnections::Waiting waiting = connections_.waiting(t); waiting.communicator >= 0) {
+    if (const ColdConnections::Waiting waiting = connections_.waiting(agent); waiting.communicator >= 0) {
       const std::vector<Rank>& members =
           linked_->communicators[static_cast<std::size_t>(waiting.communicator)].members;
       for (const std::int32_t peer : waiting.peers) {
@@ -152,7 +157,7 @@ void World::break_off() {
         refusal = {"ncclSystemError", "N83",
                    fmt::format("it is to connect to rank {}, whose process has ended", rank)};
       }
-    } else if (const auto all = collective_connections_.waiting(t); all.communicator >= 0) {
+    } else if (const auto all = collective_connections_.waiting(agent); all.communicator >= 0) {
       if (lifecycle_.ended(all.communicator) < 0) continue;
       communicator = all.communicator;
       refusal = {"ncclRemoteError", "N83", "the process of a rank that it is to connect with has ended"};
@@ -160,9 +165,10 @@ void World::break_off() {
     if (communicator < 0) continue;
     const std::vector<Rank>& members = linked_->communicators[static_cast<std::size_t>(communicator)].members;
     const auto own = std::find(members.begin(), members.end(), program().threads[t].rank);
-    refuse(refusal, t, threads_[t].held.item);
+    refuse(refusal, t, agents_[agent].held.item,
+           background(agent) ? "makes ncclCommGetAsyncError report" : "returns");
     lifecycle_.fail(communicator, static_cast<std::int32_t>(own - members.begin()), refusal.code);
-    drop_held(t);
+    drop_held(agent);
   }
 }
 

@@ -113,6 +113,10 @@ constexpr int nccl_dtype(DType type) {
       return 7;
     case DType::kF64:
       return 8;
+    case DType::kF8E4M3:
+      return 10;
+    case DType::kF8E5M2:
+      return 11;
   }
   return -1;
 }

@@ -252,6 +252,9 @@ Result<std::uint64_t> NcclTransport::comm(std::uint32_t thread, const CommCall& 
       pending.polled = {&own->handle};
       break;
     }
+    case CommCallKind::kGrow:
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("{}: communicators are not grown on devices", call.name));
     case CommCallKind::kFinalize:
       PL_NCCL(libraries(), ncclCommFinalize, own->handle);
       own->finalized = true;

@@ -32,6 +32,10 @@ const char* dtype_word(DType dtype) {
       return "Float";
     case DType::kF64:
       return "Double";
+    case DType::kF8E4M3:
+      return "Float8_e4m3fn";
+    case DType::kF8E5M2:
+      return "Float8_e5m2";
   }
   return "Byte";
 }

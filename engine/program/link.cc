@@ -23,6 +23,7 @@ class Linker {
     communicators();
     linked_.windows.resize(program_.threads.size());
     linked_.comm_calls.resize(program_.threads.size());
+    linked_.endpoints.reserve(program_.endpoints.size());  // enough where ranks have rows of their own
     for (std::size_t t = 0; t < program_.threads.size(); ++t) {
       PL_TRY(thread(t));
       PL_TRY(comm_calls(t));
@@ -34,10 +35,6 @@ class Linker {
   struct Place {
     std::int32_t communicator;
     std::int32_t position;
-  };
-  struct Places {
-    std::vector<std::uint32_t> begin;  // by rank, one more at the end
-    std::vector<Place> rows;
   };
 
   static std::string instance_name(const CommFamily& family, std::size_t index) {
@@ -53,34 +50,41 @@ class Linker {
     std::size_t count = 0;
     for (const CommFamily& family : program_.families) count += family.instances.size();
     linked_.communicators.reserve(count);
-    by_rank_.resize(program_.families.size());
+    count_places(world);
+    std::vector<std::uint32_t> next(first_place_.begin(), first_place_.end());
     for (std::size_t f = 0; f < program_.families.size(); ++f) {
       const CommFamily& family = program_.families[f];
-      Places& places = by_rank_[f];
-      places.begin.assign(world + 1, 0);
-      for (const auto& instance : family.instances) {
-        for (const Rank rank : instance) ++places.begin[static_cast<std::size_t>(rank) + 1];
-      }
-      for (std::size_t rank = 0; rank < world; ++rank) places.begin[rank + 1] += places.begin[rank];
-      places.rows.resize(places.begin[world]);
-      std::vector<std::uint32_t> next(places.begin.begin(), places.begin.end() - 1);
       for (std::size_t i = 0; i < family.instances.size(); ++i) {
         const auto number = static_cast<std::int32_t>(linked_.communicators.size());
         linked_.communicators.push_back(
             {instance_name(family, i), static_cast<std::uint16_t>(f), family.instances[i]});
         for (std::size_t position = 0; position < family.instances[i].size(); ++position) {
           const auto rank = static_cast<std::size_t>(family.instances[i][position]);
-          places.rows[next[rank]++] = {number, static_cast<std::int32_t>(position)};
+          places_[next[f * world + rank]++] = {number, static_cast<std::int32_t>(position)};
         }
       }
     }
   }
 
+  // Room for the places of each family and rank, side by side.
+  void count_places(std::size_t world) {
+    first_place_.assign(program_.families.size() * world + 1, 0);
+    std::size_t first = 1;
+    for (const CommFamily& family : program_.families) {
+      for (const auto& instance : family.instances) {
+        for (const Rank rank : instance) ++first_place_[first + static_cast<std::size_t>(rank)];
+      }
+      first += world;
+    }
+    for (std::size_t i = 1; i < first_place_.size(); ++i) first_place_[i] += first_place_[i - 1];
+    places_.resize(first_place_.back());
+  }
+
   // A rank's places in the communicators of a family.
   std::span<const Place> places_of(std::uint16_t family, Rank rank) const {
-    const Places& places = by_rank_[family];
-    const auto at = static_cast<std::size_t>(rank);
-    return {places.rows.data() + places.begin[at], places.rows.data() + places.begin[at + 1]};
+    const std::size_t at =
+        family * static_cast<std::size_t>(program_.grid.world()) + static_cast<std::size_t>(rank);
+    return {places_.data() + first_place_[at], places_.data() + first_place_[at + 1]};
   }
 
   std::int32_t position_of(std::int32_t communicator, Rank rank) const {
@@ -128,8 +132,10 @@ class Linker {
       const Place own = place_of(call.family, rank, peer_of(program_.grid, call.form, call.peer, rank));
       const Place parent = has_parent(call.kind) ? place_of(call.parent, rank, -1) : Place{-1, -1};
       rows[item_ref(item)] = {own.communicator, own.position, parent.communicator, parent.position};
-      const bool needs_parent = has_parent(call.kind) && parent.communicator < 0;
-      const bool needs_own = !has_parent(call.kind) && own.communicator < 0;
+      // Who joins by a grow has no parent, and is in what it makes.
+      const bool grows = call.kind == CommCallKind::kGrow;
+      const bool needs_parent = has_parent(call.kind) && !grows && parent.communicator < 0;
+      const bool needs_own = (!has_parent(call.kind) || grows) && own.communicator < 0;
       if (!needs_parent && !needs_own) continue;
       return fail(ErrorCode::kConfig,
                   fmt::format("rank {} calls {} but no communicator of family {} holds it", rank, call.name,
@@ -167,7 +173,8 @@ class Linker {
 
   const Program& program_;
   LinkedProgram linked_;
-  std::vector<Places> by_rank_;  // by family
+  std::vector<std::uint32_t> first_place_;  // into places_, by family and rank; one more at the end
+  std::vector<Place> places_;
   std::vector<unsigned> used_;
   std::vector<std::uint32_t> marks_;  // by endpoint row
   std::uint32_t mark_ = 0, begin_ = 0, end_ = 0;

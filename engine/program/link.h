@@ -28,7 +28,7 @@ struct LinkedEndpoint {
 struct LinkedCommCall {
   std::int32_t communicator = -1;  // -1: a split or shrink that leaves the rank without one
   std::int32_t position = -1;
-  std::int32_t parent = -1;  // split, shrink
+  std::int32_t parent = -1;  // split, shrink, grow
   std::int32_t parent_position = -1;
 };
 

@@ -61,6 +61,9 @@ void hash_tables(Hasher& hasher, const Program& program) {
                std::uint64_t{call.abort_parent} << 18 | std::uint64_t{1} << 63);
     hasher.u64(std::uint64_t{call.family} | std::uint64_t{call.parent} << 16);
     hasher.i64(call.peer);
+    if (call.duplicate_device || call.release != 0)
+      hasher.u64(std::uint64_t{call.duplicate_device} << 32 | static_cast<std::uint32_t>(call.release) |
+                 std::uint64_t{1} << 61);
   }
   if (program.extras != ProgramExtras{}) {
     hasher.u64(std::uint64_t{program.extras.mixed_streams} | std::uint64_t{program.extras.graphs} << 1 |
@@ -81,7 +84,11 @@ std::string p2p_action_text(const Program& program, const Endpoint& endpoint, in
   // stage s is sent by s-1 and received by s; its gradient is sent by s and received by s-1.
   const bool forward = slot.kind == SlotKind::kActivation;
   const int stage = (forward == send) ? slot.stage - 1 : slot.stage;
-  return fmt::format("{}{}_{}{}", stage, send ? "SEND" : "RECV", forward ? 'F' : 'B', microbatch);
+  // As often as once a rank of every verdict: put together without a format.
+  std::string text = std::to_string(stage);
+  text += send ? "SEND_" : "RECV_";
+  text += forward ? 'F' : 'B';
+  return text += std::to_string(microbatch);
 }
 
 std::string part_text(const Endpoint& endpoint) {
@@ -187,9 +194,9 @@ std::string describe_item(const Program& program, Rank rank, Item item) {
     case ItemOp::kOp: {
       const Endpoint& endpoint = program.endpoints[item_ref(item)];
       if (is_p2p(endpoint.kind)) {
-        return fmt::format("{} {} rank {}", p2p_action_text(program, endpoint, microbatch),
-                           endpoint.kind == EndpointKind::kSend ? "to" : "from",
-                           endpoint_peer(program.grid, endpoint, rank));
+        std::string text = p2p_action_text(program, endpoint, microbatch);
+        text += endpoint.kind == EndpointKind::kSend ? " to rank " : " from rank ";
+        return text += std::to_string(endpoint_peer(program.grid, endpoint, rank));
       }
       const SlotClass& slot = program.slots[endpoint.slot];
       return fmt::format("{} of {}{}{}", endpoint_kind_name(endpoint.kind), slot.name,

@@ -100,6 +100,9 @@ enum ItemFlag : std::uint8_t {
   kHandle = 1 << 4,
   kArmYes = 1 << 5,
   kArmNo = 1 << 6,
+  kUncaptured =
+      1
+      << 7,  // inside a graph: on a stream that its capture does not reach, in a group with one that is (N18)
 };
 
 constexpr int kNoMicrobatch = (1 << 20) - 1;  // the item's slots are of step scope
@@ -228,6 +231,7 @@ enum class CommCallKind : std::uint8_t {
   kSync,  // the host polls the device and ncclCommGetAsyncError until what is enqueued on the communicator is
           // complete or an error is reported (N82): what a watchdog does
   kRevoke,  // ncclCommRevoke: what is enqueued here ends at once, and nothing may follow but its end (N76)
+  kGrow,    // ncclCommGrow: the hosts of all members of `family` meet, those of `parent` and new ones (N75)
 };
 
 // A row of calls on communicators. The communicator is the instance of `family` that holds the calling rank - of
@@ -236,16 +240,21 @@ struct CommCall {
   std::string name;  // unique: "init.pp"
   CommCallKind kind = CommCallKind::kInit;
   std::uint16_t family = 0;
-  std::uint16_t parent = 0;   // split, shrink: family of the communicator that it is made from
-  bool nonblocking = false;   // config.blocking = 0: the call returns ncclInProgress
-  bool share = false;         // split: config.splitShare, one internal stream with the parent (N7)
-  bool abort_parent = false;  // shrink: NCCL_SHRINK_ABORT, what is enqueued on the parent ends at once
+  std::uint16_t parent = 0;       // split, shrink, grow: family of the communicator that it is made from
+  bool nonblocking = false;       // config.blocking = 0: the call returns ncclInProgress
+  bool share = false;             // split: config.splitShare, one internal stream with the parent (N7)
+  bool abort_parent = false;      // shrink: NCCL_SHRINK_ABORT, what is enqueued on the parent ends at once
+  bool duplicate_device = false;  // init: ncclCommInitAll with a device named twice (N70)
+  std::int32_t release =
+      0;  // init: of the NCCL that the caller has, 22809 for 2.28.9; 0: as all others (N72)
   PeerForm form = PeerForm::kNone;
   std::int32_t peer = 0;
 };
-constexpr bool creates(CommCallKind kind) { return kind <= CommCallKind::kShrink; }
+constexpr bool creates(CommCallKind kind) {
+  return kind <= CommCallKind::kShrink || kind == CommCallKind::kGrow;
+}
 constexpr bool has_parent(CommCallKind kind) {
-  return kind == CommCallKind::kSplit || kind == CommCallKind::kShrink;
+  return kind == CommCallKind::kSplit || kind == CommCallKind::kShrink || kind == CommCallKind::kGrow;
 }
 
 struct HostVariable {

@@ -1,3 +1,4 @@
+// long-file: one grammar, a function a line
 #include <algorithm>
 #include <optional>
 
@@ -321,6 +322,10 @@ class Parser {
         row.share = true;
       else if (word == "abort")
         row.abort_parent = true;
+      else if (word == "duplicate")
+        row.duplicate_device = true;
+      else if (key == "release")
+        PL_TRY(small_number(value, key, 1 << 24, row.release));
       else
         return bad(fmt::format("a call on a communicator has no '{}'", key));
     }

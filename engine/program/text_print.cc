@@ -99,8 +99,9 @@ class Printer {
         program_.families[call.family].name);
     if (has_parent(call.kind)) put(out_, " parent={}", program_.families[call.parent].name);
     if (call.form != PeerForm::kNone) put(out_, " peer={}:{}", word(kPeerFormNames, call.form), call.peer);
-    put(out_, "{}{}{}\n", call.nonblocking ? " nonblocking" : "", call.share ? " share" : "",
-        call.abort_parent ? " abort" : "");
+    if (call.release != 0) put(out_, " release={}", call.release);
+    put(out_, "{}{}{}{}\n", call.nonblocking ? " nonblocking" : "", call.share ? " share" : "",
+        call.abort_parent ? " abort" : "", call.duplicate_device ? " duplicate" : "");
   }
 
   // One block a distinct range of items, in the order of the items. A rank's further threads are marked.

@@ -97,6 +97,8 @@ class Validator {
     if (call.share && call.kind != CommCallKind::kSplit) return bad(who + " is no split, but shares");
     if (call.abort_parent && call.kind != CommCallKind::kShrink)
       return bad(who + " is no shrink, but aborts its parent");
+    if ((call.duplicate_device || call.release != 0) && call.kind != CommCallKind::kInit)
+      return bad(who + " is no init, but names devices or a release");
     const bool pairs = program_.families[call.family].pairs;
     if (pairs == (call.form == PeerForm::kNone))
       return bad(who + (pairs ? " lacks the peer of its pair" : " takes no peer: its family has no pairs"));
@@ -272,7 +274,8 @@ class Validator {
     bool chained = false;
     bool decided = false;
     bool graph_open = false;
-    int stream = -1;  // of the open group
+    int stream = -1;        // of the open group
+    unsigned captures = 0;  // what the open group has: 1 calls inside of a graph's capture, 2 outside
     for (const Item item : program_.thread_items(thread)) {
       if (item_ref(item) >= limits_[static_cast<std::size_t>(item_op(item))])
         return bad(
@@ -301,7 +304,17 @@ class Validator {
       if (graph_open || item_op(item) == ItemOp::kGraph || item_op(item) == ItemOp::kFail)
         PL_TRY(graph(rank, item, graph_open));
       PL_TRY(scopes(item));
+      captures |= (flags & kUncaptured) != 0 ? 2u : 1u;
       chained = (flags & kMore) != 0;
+      if (!chained) {
+        const bool fits = captures == 3 && item_op(item) == ItemOp::kOp && graph_open;
+        if (captures != 1 && !fits)
+          return bad(
+              fmt::format("rank {} has an uncaptured call outside of a graph, or in a group of its own; it "
+                          "goes before the graph",
+                          rank));
+        captures = 0;
+      }
       decided = decided || item_op(item) == ItemOp::kDecide;
     }
     if (chained) return bad(fmt::format("rank {} ends inside a group", rank));

@@ -10,28 +10,42 @@
 
 #include "engine/base/assert.h"
 #include "engine/base/dtype.h"
+#include "engine/runtime/float8.h"
 #include "engine/runtime/half.h"
 
 namespace plumbline::detail {
 
+// `accumulated` rounds to what sums are held in where they are not rounded to the type itself every time.
 template <typename T>
 struct PlainElement {
   using Stored = T;
   using Wide = T;
   static Wide widen(Stored value) { return value; }
   static Stored narrow(Wide value) { return value; }
+  static Wide accumulated(Wide value) { return value; }
 };
 struct HalfElement {
   using Stored = std::uint16_t;
   using Wide = float;
   static Wide widen(Stored value) { return f16_to_float(value); }
   static Stored narrow(Wide value) { return float_to_f16(value); }
+  static Wide accumulated(Wide value) { return value; }
 };
 struct BfloatElement {
   using Stored = std::uint16_t;
   using Wide = float;
   static Wide widen(Stored value) { return bf16_to_float(value); }
   static Stored narrow(Wide value) { return float_to_bf16(value); }
+  static Wide accumulated(Wide value) { return value; }
+};
+// Combined in f16, as NCCL does; a sum that is too large for the type is its largest number.
+template <typename Format>
+struct Float8Element {
+  using Stored = std::uint8_t;
+  using Wide = float;
+  static Wide widen(Stored value) { return f8_to_float<Format>(value); }
+  static Stored narrow(Wide value) { return float_to_f8<Format>(accumulated(value)); }
+  static Wide accumulated(Wide value) { return f16_to_float(float_to_f16(value)); }
 };
 
 // Memory of slots is bytes; going through memcpy keeps the type rules and compiles to plain loads and stores.
@@ -96,6 +110,10 @@ void with_element(DType dtype, Visit visit) {
       return visit(PlainElement<float>{});
     case DType::kF64:
       return visit(PlainElement<double>{});
+    case DType::kF8E4M3:
+      return visit(Float8Element<E4M3>{});
+    case DType::kF8E5M2:
+      return visit(Float8Element<E5M2>{});
   }
   PL_ASSERT_MSG(false, "unknown element type");
 }

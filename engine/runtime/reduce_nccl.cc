@@ -14,6 +14,12 @@ namespace {
 
 using Sources = std::span<const std::byte* const>;
 
+struct Reduction {
+  ReduceOp op;
+  Sources sources;
+  std::span<const double> factors;  // by member, or none
+};
+
 // Values of one element type, rounded to it after every operation.
 template <typename Element>
 class InType {
@@ -21,20 +27,24 @@ class InType {
   using Stored = typename Element::Stored;
   using Wide = typename Element::Wide;
 
-  InType(ReduceOp op, std::size_t members) : op_(op), members_(members) {
-    if constexpr (std::is_floating_point_v<Wide>)
-      scale_ = Element::widen(Element::narrow(static_cast<Wide>(1) / static_cast<Wide>(members)));
+  explicit InType(const Reduction& reduction) : op_(reduction.op), members_(reduction.sources.size()) {
+    for (const double factor : reduction.factors)
+      scales_.push_back(Element::widen(Element::narrow(static_cast<Wide>(factor))));
+    if constexpr (std::is_floating_point_v<Wide>) {
+      if (op_ == ReduceOp::kAvg)
+        scales_.assign(members_,
+                       Element::widen(Element::narrow(static_cast<Wide>(1) / static_cast<Wide>(members_))));
+    }
   }
 
-  // A contribution as it enters the sum.
-  Wide enter(const std::byte* source, std::size_t index) const {
-    const Wide value = Element::widen(detail::load_element<Stored>(source, index));
-    if constexpr (std::is_floating_point_v<Wide>) {
-      if (op_ == ReduceOp::kAvg) return round(value * scale_);
-    }
-    return value;
+  // A member's contribution as it enters the sum.
+  Wide enter(Sources sources, std::size_t member, std::size_t index) const {
+    const Wide value = Element::widen(detail::load_element<Stored>(sources[member], index));
+    return scales_.empty() ? value : round(detail::multiply(value, scales_[member]));
   }
   Wide combine(Wide a, Wide b) const { return round(wide(a, b)); }
+  // Into a sum that is rounded to the type at its end alone.
+  Wide accumulate(Wide a, Wide b) const { return Element::accumulated(wide(a, b)); }
   // The same without rounding.
   Wide wide(Wide a, Wide b) const {
     switch (op_) {
@@ -62,28 +72,30 @@ class InType {
 
   ReduceOp op_;
   std::size_t members_;
-  Wide scale_{};
+  std::vector<Wide> scales_;  // by member; empty: contributions enter as they are
 };
 
 // Element by element: from the member that `first(index)` gives once around the ring.
 template <typename Element, typename First>
-void chain(ReduceOp op, Sources sources, std::byte* out, std::size_t count, First first) {
-  const InType<Element> in(op, sources.size());
+void chain(const Reduction& reduction, std::byte* out, std::size_t count, First first) {
+  const InType<Element> in(reduction);
+  const Sources sources = reduction.sources;
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t start = first(i);
-    auto total = in.enter(sources[start], i);
+    auto total = in.enter(sources, start, i);
     for (std::size_t step = 1; step < sources.size(); ++step)
-      total = in.combine(total, in.enter(sources[(start + step) % sources.size()], i));
+      total = in.combine(total, in.enter(sources, (start + step) % sources.size(), i));
     in.leave(out, i, total);
   }
 }
 
 template <typename Element>
-void nvls(ReduceOp op, Sources sources, std::byte* out, std::size_t count) {
-  const InType<Element> in(op, sources.size());
+void nvls(const Reduction& reduction, std::byte* out, std::size_t count) {
+  const InType<Element> in(reduction);
+  const Sources sources = reduction.sources;
   for (std::size_t i = 0; i < count; ++i) {
-    auto total = in.enter(sources[0], i);
-    for (std::size_t s = 1; s < sources.size(); ++s) total = in.wide(total, in.enter(sources[s], i));
+    auto total = in.enter(sources, 0, i);
+    for (std::size_t s = 1; s < sources.size(); ++s) total = in.accumulate(total, in.enter(sources, s, i));
     in.leave(out, i, total);
   }
 }
@@ -123,15 +135,15 @@ class Loops {
 template <typename Element>
 typename Element::Wide node_sum(const InType<Element>& in, Sources sources, std::size_t first,
                                 std::size_t last, std::size_t index) {
-  auto total = in.enter(sources[last - 1], index);
-  for (std::size_t m = last - 1; m-- > first;) total = in.combine(in.enter(sources[m], index), total);
+  auto total = in.enter(sources, last - 1, index);
+  for (std::size_t m = last - 1; m-- > first;) total = in.combine(in.enter(sources, m, index), total);
   return total;
 }
 
 template <typename Element>
-void tree(const CollectiveNumerics& numerics, ReduceOp op, Sources sources, std::byte* out,
-          std::size_t count) {
-  const InType<Element> in(op, sources.size());
+void tree(const CollectiveNumerics& numerics, const Reduction& reduction, std::byte* out, std::size_t count) {
+  const InType<Element> in(reduction);
+  const Sources sources = reduction.sources;
   const auto per_node = static_cast<std::size_t>(std::max(1, numerics.ranks_per_node));
   const std::size_t nodes = (sources.size() + per_node - 1) / per_node;
   const std::array<std::vector<TreeNode>, 2> trees{reduction_tree(static_cast<int>(nodes), false),
@@ -192,28 +204,34 @@ std::vector<TreeNode> reduction_tree(int nodes, bool mirrored) {
 }
 
 void all_reduce_as(const CollectiveNumerics& numerics, DType dtype, ReduceOp op, Sources sources,
-                   std::byte* out, std::size_t count) {
+                   std::byte* out, std::size_t count, std::span<const double> factors) {
   PL_ASSERT(!sources.empty());
-  if (numerics.kind == Numerics::kOrdered) return reduce_ordered(dtype, op, sources, out, count);
+  PL_ASSERT(factors.empty() || (op == ReduceOp::kSum && factors.size() == sources.size()));
+  const bool ordered = numerics.kind == Numerics::kOrdered;
+  if (ordered && factors.empty()) return reduce_ordered(dtype, op, sources, out, count);
+  const Reduction reduction{op, sources, factors};
   detail::with_element(dtype, [&](auto element) {
     using Element = decltype(element);
-    if (numerics.kind == Numerics::kTree) return tree<Element>(numerics, op, sources, out, count);
-    if (numerics.kind == Numerics::kNvls) return nvls<Element>(op, sources, out, count);
+    if (numerics.kind == Numerics::kTree) return tree<Element>(numerics, reduction, out, count);
+    if (ordered || numerics.kind == Numerics::kNvls) return nvls<Element>(reduction, out, count);
     const Loops loops(numerics, count, sizeof(typename Element::Stored), sources.size());
-    chain<Element>(op, sources, out, count,
+    chain<Element>(reduction, out, count,
                    [&](std::size_t i) { return (loops.at(i).part + 1) % sources.size(); });
   });
 }
 
 void reduce_as(const CollectiveNumerics& numerics, DType dtype, ReduceOp op, std::size_t root,
-               Sources sources, std::byte* out, std::size_t count) {
+               Sources sources, std::byte* out, std::size_t count, std::span<const double> factors) {
   PL_ASSERT(root < sources.size());
-  if (numerics.kind == Numerics::kOrdered) return reduce_ordered(dtype, op, sources, out, count);
+  PL_ASSERT(factors.empty() || (op == ReduceOp::kSum && factors.size() == sources.size()));
+  const bool ordered = numerics.kind == Numerics::kOrdered;
+  if (ordered && factors.empty()) return reduce_ordered(dtype, op, sources, out, count);
+  const Reduction reduction{op, sources, factors};
   detail::with_element(dtype, [&](auto element) {
     using Element = decltype(element);
-    if (numerics.kind == Numerics::kNvls) return nvls<Element>(op, sources, out, count);
+    if (ordered || numerics.kind == Numerics::kNvls) return nvls<Element>(reduction, out, count);
     // Rings and trees alike bring a rooted reduction home along the ring: NCCL has no tree for it.
-    chain<Element>(op, sources, out, count, [&](std::size_t) { return (root + 1) % sources.size(); });
+    chain<Element>(reduction, out, count, [&](std::size_t) { return (root + 1) % sources.size(); });
   });
 }
 

@@ -9,11 +9,16 @@
 //   kTree   A binary tree of the nodes, within each a chain of its members: from the leaves up, own + chain +
 //           first child + second child, in the element type (N92). Odd channels use the mirrored (odd number of
 //           nodes: the shifted) tree.
-//   kNvls   f16 and bf16 are accumulated in float, in member order, and rounded once (N89, N90).
+//   kNvls   f16 and bf16 are accumulated in float, the 8-bit types in f16, in member order, and rounded once
+//           (N89, N90).
 //
 // In all of them an average of floats is the sum of contributions that were multiplied by 1/n before, both
 // rounded to the element type (N95); of integers, the sum divided, towards zero. Max and min drop a NaN where
-// there is a number (N97). Results are the same on all members (N66).
+// there is a number (N97). Results are the same on all members (N66). The 8-bit types are combined in f16, rounded, and
+// never overflow: what is too large is their largest number (N88).
+//
+// A sum may have a factor a member (ncclRedOpCreatePreMulSum, N96): each contribution is multiplied with its member's,
+// both rounded to the element type, before it is added. An average of floats is such a sum.
 #pragma once
 
 #include <cstddef>
@@ -47,11 +52,14 @@ struct TreeNode {
 };
 std::vector<TreeNode> reduction_tree(int nodes, bool mirrored);
 
-// All-reduce: the one result for all members. `out` may be one of the sources.
+// All-reduce: the one result for all members. `out` may be one of the sources. `factors`: none, or of a sum one a
+// member; with kOrdered, products are rounded and added in member order, and the sum rounded once.
 void all_reduce_as(const CollectiveNumerics& numerics, DType dtype, ReduceOp op,
-                   std::span<const std::byte* const> sources, std::byte* out, std::size_t count);
+                   std::span<const std::byte* const> sources, std::byte* out, std::size_t count,
+                   std::span<const double> factors = {});
 // Reduce to `root`, and the part of a reduce-scatter that ends at member `root`: `sources` point to that part.
 void reduce_as(const CollectiveNumerics& numerics, DType dtype, ReduceOp op, std::size_t root,
-               std::span<const std::byte* const> sources, std::byte* out, std::size_t count);
+               std::span<const std::byte* const> sources, std::byte* out, std::size_t count,
+               std::span<const double> factors = {});
 
 }  // namespace plumbline

@@ -75,6 +75,7 @@ void write(JsonWriter& out, const ScenarioOp& op) {
     out.key("label").null();
   }
   if (!op.stream.empty()) out.field("stream", op.stream);
+  if (op.uncaptured) out.field("uncaptured", true);
   out.end_object();
 }
 
@@ -85,6 +86,7 @@ void write(JsonWriter& out, const HostOp& op) {
   if (!op.communicator.empty()) out.field("comm", op.communicator);
   if (!op.ranks.empty()) write(out, "ranks", op.ranks);
   if (!op.parent.empty()) out.field("parent", op.parent);
+  if (!op.release.empty()) out.field("release", op.release);
   if (op.nonblocking) out.field("nonblocking", true);
   if (op.share) out.field("share", true);
   if (op.abort) out.field("abort", true);

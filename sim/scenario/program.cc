@@ -41,6 +41,14 @@ class Translator {
     return fail(ErrorCode::kUnsupported, fmt::format("scenario '{}': {}", scenario_.id, what));
   }
 
+  static std::vector<Rank> distinct(const std::vector<Rank>& ranks) {
+    std::vector<Rank> out;
+    for (const Rank rank : ranks) {
+      if (std::find(out.begin(), out.end(), rank) == out.end()) out.push_back(rank);
+    }
+    return out;
+  }
+
   Status frame() {
     int ranks = 1;
     for (const ScenarioThread& thread : scenario_.threads) {
@@ -61,7 +69,7 @@ class Translator {
     std::map<std::string, std::vector<Rank>> communicators = scenario_.communicators;
     for (const ScenarioThread& thread : scenario_.threads) {
       for (const HostOp& op : thread.host_ops) {
-        if (creates(op.kind)) communicators.try_emplace(op.communicator, op.ranks);
+        if (creates(op.kind)) communicators.try_emplace(op.communicator, distinct(op.ranks));
       }
     }
     for (const auto& [name, members] : communicators) {
@@ -156,6 +164,8 @@ class Translator {
       case HostOpKind::kCommReady:
       case HostOpKind::kCommSync:
       case HostOpKind::kCommRevoke:
+      case HostOpKind::kCommGrow:
+      case HostOpKind::kCommInitAll:
         return comm_call(op);
     }
     return {};
@@ -163,14 +173,19 @@ class Translator {
 
   Status comm_call(const HostOp& op) {
     CommCall row;
-    row.kind = static_cast<CommCallKind>(static_cast<int>(op.kind) - static_cast<int>(HostOpKind::kCommInit));
+    if (op.kind <= HostOpKind::kCommRevoke)
+      row.kind =
+          static_cast<CommCallKind>(static_cast<int>(op.kind) - static_cast<int>(HostOpKind::kCommInit));
+    if (op.kind == HostOpKind::kCommGrow) row.kind = CommCallKind::kGrow;
+    row.duplicate_device = distinct(op.ranks).size() < op.ranks.size();
+    row.release = nccl_release(op.release);
     row.family = static_cast<std::uint16_t>(families_.at(op.communicator));
     if (!op.parent.empty()) row.parent = static_cast<std::uint16_t>(families_.at(op.parent));
     row.nonblocking = op.nonblocking;
     row.share = op.share;
     row.abort_parent = op.abort;
-    const auto key =
-        std::tuple(row.kind, row.family, row.parent, row.nonblocking, row.share, row.abort_parent);
+    const auto key = std::tuple(row.kind, row.family, row.parent, row.nonblocking, row.share,
+                                row.abort_parent, row.duplicate_device, row.release);
     const auto [at, fresh] = comm_calls_.try_emplace(key, program_.comm_calls.size());
     if (fresh) {
       row.name = fmt::format("{}.{}", comm_call_kind_name(row.kind), program_.comm_calls.size());
@@ -217,7 +232,9 @@ class Translator {
         own = *given;
       }
       program_.extras.mixed_streams = program_.extras.mixed_streams || own != stream;
-      add(ItemOp::kOp, i + 1 < ops.size() ? unsigned{kMore} : 0U, *row, own);
+      const unsigned flags =
+          (i + 1 < ops.size() ? unsigned{kMore} : 0U) | (ops[i].uncaptured ? unsigned{kUncaptured} : 0U);
+      add(ItemOp::kOp, flags, *row, own);
     }
     return {};
   }
@@ -305,7 +322,9 @@ class Translator {
   std::map<std::pair<std::string, std::optional<std::string>>, std::size_t> slots_;
   std::map<std::tuple<ScenarioOpKind, std::string, Rank, Bytes, std::optional<std::string>>, std::size_t>
       endpoints_;
-  std::map<std::tuple<CommCallKind, std::uint16_t, std::uint16_t, bool, bool, bool>, std::size_t> comm_calls_;
+  std::map<std::tuple<CommCallKind, std::uint16_t, std::uint16_t, bool, bool, bool, bool, std::int32_t>,
+           std::size_t>
+      comm_calls_;
   std::map<std::string, int> used_;
 };
 

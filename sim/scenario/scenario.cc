@@ -12,9 +12,10 @@ constexpr std::array<std::string_view, kScenarioOpKinds> kOpNames{
     "send",           "recv",    "all_reduce", "reduce", "broadcast", "all_gather",
     "reduce_scatter", "barrier", "all_to_all", "gather", "scatter"};
 constexpr std::array<std::string_view, kHostOpKinds> kHostNames{
-    "group",     "launch",      "record",      "wait",          "sync_stream",  "sync_event", "sync_device",
-    "comm_init", "comm_split",  "comm_shrink", "comm_finalize", "comm_destroy", "comm_abort", "comm_ready",
-    "comm_sync", "comm_revoke", "graph_begin", "graph_end",     "fault",        "exit"};
+    "group",       "launch",     "record",     "wait",         "sync_stream",   "sync_event",
+    "sync_device", "comm_init",  "comm_split", "comm_shrink",  "comm_finalize", "comm_destroy",
+    "comm_abort",  "comm_ready", "comm_sync",  "comm_revoke",  "graph_begin",   "graph_end",
+    "fault",       "exit",       "comm_grow",  "comm_init_all"};
 
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
@@ -24,6 +25,18 @@ bool ends_with(std::string_view text, std::string_view end) {
 
 std::string_view scenario_op_name(ScenarioOpKind kind) { return kOpNames[static_cast<std::size_t>(kind)]; }
 std::string_view host_op_name(HostOpKind kind) { return kHostNames[static_cast<std::size_t>(kind)]; }
+
+int nccl_release(std::string_view text) {
+  const std::vector<std::string_view> parts = split(text, '.');
+  if (parts.size() != 3) return 0;
+  int out = 0;
+  for (const std::string_view part : parts) {
+    const auto number = parse_integer(part);
+    if (!number || *number < 0 || *number > 99 || part.size() > 2) return 0;
+    out = out * 100 + static_cast<int>(*number);
+  }
+  return out;
+}
 
 bool Scenario::operator==(const Scenario& other) const {
   const auto all = [](const Scenario& s) {

@@ -53,6 +53,7 @@ struct ScenarioOp {
   Bytes bytes = 0;                   // of kAllToAll and the two after it: of one message
   std::optional<std::string> label;  // of send and recv: which data; none equals none
   std::string stream;                // empty: the group's
+  bool uncaptured = false;  // between graph_begin and graph_end: on a stream that the capture does not reach
 
   bool operator==(const ScenarioOp&) const = default;
 };
@@ -77,13 +78,15 @@ enum class HostOpKind : std::uint8_t {
   kCommRevoke,    // communicator: ncclCommRevoke
   kGraphBegin,    // stream: what follows is replayed by a CUDA graph, launched there
   kGraphEnd,
-  kFault,  // stream: a kernel that ends in an illegal address
-  kExit,   // the process of the rank ends, with all its threads
+  kFault,        // stream: a kernel that ends in an illegal address
+  kExit,         // the process of the rank ends, with all its threads
+  kCommGrow,     // communicator, ranks, parent: ncclCommGrow, by the ranks of the parent and by new ones
+  kCommInitAll,  // communicator, ranks: ncclCommInitAll; a rank named twice is a device named twice
 };
-constexpr int kHostOpKinds = 20;
+constexpr int kHostOpKinds = 22;
 std::string_view host_op_name(HostOpKind kind);  // "sync_stream"
 constexpr bool creates(HostOpKind kind) {
-  return kind >= HostOpKind::kCommInit && kind <= HostOpKind::kCommShrink;
+  return (kind >= HostOpKind::kCommInit && kind <= HostOpKind::kCommShrink) || kind >= HostOpKind::kCommGrow;
 }
 
 struct HostOp {
@@ -93,6 +96,7 @@ struct HostOp {
   std::string communicator;
   std::string parent;
   std::vector<Rank> ranks;
+  std::string release;  // comm_init: of the NCCL that the caller has, "2.28.9"; empty: as all others
   bool nonblocking = false;
   bool share = false;
   bool abort = false;
@@ -131,6 +135,9 @@ struct Scenario {
 
   bool operator==(const Scenario& other) const;
 };
+
+// "2.28.9" as 22809; 0 where it is none.
+int nccl_release(std::string_view text);
 
 // What a text is, by its content and its file's name.
 enum class ScenarioForm : std::uint8_t { kNone, kJsonLines, kToml };

@@ -130,7 +130,7 @@ class Reader {
     return number(value, path, 0, kMostScenarioRanks - 1, out);
   }
 
-  Status ranks(const Json& value, const Path& path, std::vector<Rank>& out) const {
+  Status ranks(const Json& value, const Path& path, std::vector<Rank>& out, bool twice = false) const {
     if (!value.is_array() || value.empty())
       return bad(path, fmt::format("is {}; a list of ranks was expected",
                                    value.is_array() ? "empty" : type_of(value)));
@@ -139,10 +139,27 @@ class Reader {
       const Path at{&path, {}, i};
       Rank member = 0;
       PL_TRY(rank(value[i], at, member));
-      if (!seen.insert(member).second) return bad(at, fmt::format("names rank {} a second time", member));
+      if (!seen.insert(member).second && !twice)
+        return bad(at, fmt::format("names rank {} a second time", member));
       out.push_back(member);
     }
     return {};
+  }
+
+  // In the order of their first mention.
+  static std::vector<Rank> distinct(std::vector<Rank> ranks) {
+    std::vector<Rank> out;
+    for (const Rank rank : ranks) {
+      if (std::find(out.begin(), out.end(), rank) == out.end()) out.push_back(rank);
+    }
+    return out;
+  }
+
+  // "2.28.9".
+  Status release(const Json& object, const Path& path, std::string& out) const {
+    PL_TRY(text(object, path, "release", false, out));
+    if (object.find("release") == object.end() || nccl_release(out) > 0) return {};
+    return bad({&path, "release"}, fmt::format("'{}' is no release of NCCL; write 2.28.9", out));
   }
 
   Status communicators(const Json& root, const Path& path) {
@@ -266,6 +283,8 @@ class Reader {
       case HostOpKind::kCommInit:
       case HostOpKind::kCommSplit:
       case HostOpKind::kCommShrink:
+      case HostOpKind::kCommGrow:
+      case HostOpKind::kCommInitAll:
         return create(value, path, rank, out);
       case HostOpKind::kCommFinalize:
       case HostOpKind::kCommDestroy:
@@ -305,13 +324,16 @@ class Reader {
     const auto what = op.is_object() ? op.find("host") : op.end();
     if (!op.is_object() || what == op.end() || !what->is_string()) return {};
     const auto text = what->get<std::string>();
-    if (text != "comm_init" && text != "comm_split" && text != "comm_shrink") return {};
+    const bool all = text == "comm_init_all";
+    if (!all && text != "comm_init" && text != "comm_split" && text != "comm_shrink" && text != "comm_grow")
+      return {};
     std::string comm;
     PL_TRY(name(op, path, "comm", comm));
     const Result<const Json*> list = member(op, path, "ranks");
     if (!list) return tl::unexpected(list.error());
     std::vector<Rank> members;
-    PL_TRY(ranks(**list, {&path, "ranks"}, members));
+    PL_TRY(ranks(**list, {&path, "ranks"}, members, all));
+    members = distinct(std::move(members));
     if (out_.communicators.count(comm) != 0) {
       return bad({&path, "comm"},
                  fmt::format("communicator {} exists from the start; give this one another name", comm));
@@ -326,15 +348,22 @@ class Reader {
   Status create(const Json& value, const Path& path, Rank rank, HostOp& out) const {
     const bool split = out.kind == HostOpKind::kCommSplit;
     const bool shrink = out.kind == HostOpKind::kCommShrink;
-    std::vector<std::string> allowed{"host", "comm", "ranks", "nonblocking"};
-    if (split || shrink) allowed.insert(allowed.end(), {"parent", split ? "share" : "abort"});
+    const bool grow = out.kind == HostOpKind::kCommGrow;
+    const bool all = out.kind == HostOpKind::kCommInitAll;
+    std::vector<std::string> allowed{"host", "comm", "ranks"};
+    if (!all) allowed.emplace_back("nonblocking");
+    if (split || shrink || grow) allowed.emplace_back("parent");
+    if (split || shrink) allowed.emplace_back(split ? "share" : "abort");
+    if (out.kind == HostOpKind::kCommInit) allowed.emplace_back("release");
     PL_TRY(keys(value, path, allowed));
     PL_TRY(name(value, path, "comm", out.communicator));
     const Result<const Json*> members = member(value, path, "ranks");
     if (!members) return tl::unexpected(members.error());
     const Path at{&path, "ranks"};
-    PL_TRY(ranks(**members, at, out.ranks));
+    PL_TRY(ranks(**members, at, out.ranks, all));
     PL_TRY(flag(value, path, "nonblocking", out.nonblocking));
+    PL_TRY(release(value, path, out.release));
+    if (grow) return grown(value, path, rank, out);
     if (!split && !shrink) return holds(at, out.communicator, rank);
     PL_TRY(flag(value, path, split ? "share" : "abort", split ? out.share : out.abort));
     PL_TRY(name(value, path, "parent", out.parent));
@@ -342,6 +371,18 @@ class Reader {
     PL_TRY(holds(parent, out.parent, rank));
     if (out.parent == out.communicator) return bad(parent, "a communicator is not made from itself");
     for (const Rank one : out.ranks) PL_TRY(holds(at, out.parent, one));
+    return {};
+  }
+
+  // A rank of what is made calls it, and the parent's are all among them.
+  Status grown(const Json& value, const Path& path, Rank rank, HostOp& out) const {
+    PL_TRY(name(value, path, "parent", out.parent));
+    const Path at{&path, "ranks"}, parent{&path, "parent"};
+    PL_TRY(holds(at, out.communicator, rank));
+    if (out.parent == out.communicator) return bad(parent, "a communicator is not made from itself");
+    const auto known = members_.find(out.parent);
+    if (known == members_.end()) return holds(parent, out.parent, rank);
+    for (const Rank one : known->second) PL_TRY(holds(at, out.communicator, one));
     return {};
   }
 
@@ -405,12 +446,13 @@ class Reader {
     out.kind = static_cast<ScenarioOpKind>(at - known.begin());
     const bool p2p = out.kind == ScenarioOpKind::kSend || out.kind == ScenarioOpKind::kRecv;
     const bool rooted = is_rooted(out.kind);
-    std::vector<std::string> allowed{"op", "comm", "bytes", "stream"};
+    std::vector<std::string> allowed{"op", "comm", "bytes", "stream", "uncaptured"};
     if (p2p) allowed.insert(allowed.end(), {"peer", "label"});
     if (rooted) allowed.emplace_back("root");
     PL_TRY(keys(value, path, allowed));
     PL_TRY(name(value, path, "comm", out.communicator));
     PL_TRY(text(value, path, "stream", false, out.stream));
+    PL_TRY(flag(value, path, "uncaptured", out.uncaptured));
     const Result<const Json*> bytes = member(value, path, "bytes");
     if (!bytes) return tl::unexpected(bytes.error());
     PL_TRY(number(**bytes, {&path, "bytes"}, 0, kMostScenarioBytes, out.bytes));

@@ -74,7 +74,8 @@ class Sentence {
       PL_TRY(name(out, head == "sync_stream" ? "stream" : "event"));
     } else if (head == "sync_device") {
       out["host"] = head;
-    } else if (head == "comm_init" || head == "comm_split" || head == "comm_shrink") {
+    } else if (head == "comm_init" || head == "comm_split" || head == "comm_shrink" || head == "comm_grow" ||
+               head == "comm_init_all") {
       out["host"] = head;
       PL_TRY(create(out, head));
     } else if (head.substr(0, 5) == "comm_") {
@@ -131,7 +132,8 @@ class Sentence {
   }
 
   Status create(Json& out, const std::string& head) {
-    if (head != "comm_init") {
+    const bool init = head == "comm_init" || head == "comm_init_all";
+    if (!init) {
       PL_TRY(name(out, "parent"));
       PL_TRY(expect("into"));
     }
@@ -140,6 +142,11 @@ class Sentence {
     while (at_ < words_.size() && parse_integer(words_[at_].text))
       PL_TRY(number(out["ranks"].emplace_back(), "a rank"));
     if (out["ranks"].empty()) return unexpected("a rank");
+    if (head == "comm_init" && at_ < words_.size() && words_[at_].is("release")) {
+      ++at_;
+      PL_TRY(name(out, "release"));
+    }
+    if (head == "comm_init_all") return {};
     return flags(out, {"nonblocking", head == "comm_split" ? "share" : head == "comm_shrink" ? "abort" : ""});
   }
 
@@ -167,6 +174,10 @@ class Sentence {
       } else {
         PL_TRY(this->call(call));
         if (at_ < words_.size() && words_[at_].is("on")) PL_TRY(on_stream(call));
+        if (at_ < words_.size() && words_[at_].is("uncaptured")) {
+          call["uncaptured"] = true;
+          ++at_;
+        }
       }
       out["ops"].push_back(std::move(call));
       if (depth > 0 && at_ < words_.size() && words_[at_].is("}")) return {};
@@ -241,6 +252,7 @@ std::string call_text(const ScenarioOp& op) {
   out += ' ' + size_text(op.bytes);
   if (op.label) out += " as " + quoted_name(*op.label);
   if (!op.stream.empty()) out += " on " + quoted_name(op.stream);
+  if (op.uncaptured) out += " uncaptured";
   return out;
 }
 
@@ -264,7 +276,7 @@ std::string words_of_host_op(const HostOp& op) {
   const std::string_view head = host_op_name(op.kind);
   switch (op.kind) {
     case HostOpKind::kGroup: {
-      if (op.ops.size() == 1 && op.ops.front().stream.empty())
+      if (op.ops.size() == 1 && op.ops.front().stream.empty() && !op.ops.front().uncaptured)
         return call_text(op.ops.front()) + " on " + quoted_name(op.stream);
       std::string out = fmt::format("group on {}:", quoted_name(op.stream));
       for (std::size_t i = 0; i < op.ops.size(); ++i) out += (i == 0 ? " " : "; ") + call_text(op.ops[i]);
@@ -288,11 +300,14 @@ std::string words_of_host_op(const HostOp& op) {
       return std::string(head);
     case HostOpKind::kCommInit:
     case HostOpKind::kCommSplit:
-    case HostOpKind::kCommShrink: {
+    case HostOpKind::kCommShrink:
+    case HostOpKind::kCommGrow:
+    case HostOpKind::kCommInitAll: {
       std::string out(head);
       if (!op.parent.empty()) out += fmt::format(" {} into", quoted_name(op.parent));
-      return out +
-             fmt::format(" {} {}{}", quoted_name(op.communicator), fmt::join(op.ranks, " "), flags_text(op));
+      out += fmt::format(" {} {}", quoted_name(op.communicator), fmt::join(op.ranks, " "));
+      if (!op.release.empty()) out += " release " + quoted_name(op.release);
+      return out + flags_text(op);
     }
     case HostOpKind::kCommFinalize:
     case HostOpKind::kCommDestroy:

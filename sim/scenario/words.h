@@ -7,13 +7,15 @@
 //                                                    group inside the group: { CALL; ... }
 //   launch on STREAM        record EVENT on STREAM        wait EVENT on STREAM
 //   sync_stream STREAM      sync_event EVENT              sync_device
-//   comm_init COMM RANK... [nonblocking]
+//   comm_init COMM RANK... [release RELEASE] [nonblocking]
+//   comm_init_all COMM RANK...
 //   comm_split PARENT into COMM RANK... [nonblocking] [share]
 //   comm_shrink PARENT into COMM RANK... [nonblocking] [abort]
+//   comm_grow PARENT into COMM RANK... [nonblocking]
 //   comm_finalize COMM [nonblocking]      comm_destroy COMM [nonblocking]
 //   comm_abort COMM                       comm_ready COMM
 //   comm_sync COMM                        comm_revoke COMM
-//   graph_begin on STREAM ... graph_end
+//   graph_begin on STREAM ... graph_end              between them a call in a group may end in "uncaptured"
 //   fault on STREAM                       exit
 //
 // Words are separated by blanks. A name that holds a blank, one of : ; { } " or nothing at all is put in double

@@ -12,7 +12,7 @@ namespace {
 // Ranks connected by operations inside arms.
 class Components {
  public:
-  Components(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of)
+  Components(const CheckWorld& world, const ScratchVector<const RangeFacts*>& facts_of)
       : parent_(world.threads()), size_(world.threads(), 1) {
     std::iota(parent_.begin(), parent_.end(), 0u);
     for (std::uint32_t t = 0; t < world.threads(); ++t) {
@@ -44,13 +44,13 @@ class Components {
     size_[a] += size_[b];
   }
 
-  std::vector<std::uint32_t> parent_, size_;
+  ScratchVector<std::uint32_t> parent_, size_;
 };
 
 }  // namespace
 
 std::vector<Finding> check_agreement(const CheckWorld& world,
-                                     const std::vector<const RangeFacts*>& facts_of) {
+                                     const ScratchVector<const RangeFacts*>& facts_of) {
   std::vector<Finding> findings;
   Components components(world, facts_of);
   std::map<std::uint32_t, std::map<std::uint32_t, std::uint32_t>>

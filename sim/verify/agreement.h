@@ -11,6 +11,7 @@
 
 namespace plumbline::verify {
 
-std::vector<Finding> check_agreement(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of);
+std::vector<Finding> check_agreement(const CheckWorld& world,
+                                     const ScratchVector<const RangeFacts*>& facts_of);
 
 }  // namespace plumbline::verify

@@ -17,8 +17,8 @@ bool holds_for_backward(SlotKind kind) {
 
 }  // namespace
 
-std::vector<ClassCost> class_costs(const Program& program) {
-  std::vector<ClassCost> costs;
+ScratchVector<ClassCost> class_costs(const Program& program) {
+  ScratchVector<ClassCost> costs;
   costs.reserve(program.slots.size());
   for (const SlotClass& slot : program.slots) {
     ClassCost cost;

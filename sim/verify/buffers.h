@@ -29,13 +29,13 @@ struct ClassCost {
   int stashes = 0;
   int slots = 0;
 };
-std::vector<ClassCost> class_costs(const Program& program);
+ScratchVector<ClassCost> class_costs(const Program& program);
 
 class Buffers {
  public:
   // Everything given outlives this.
-  Buffers(const CheckWorld& world, std::size_t thread, const std::vector<ClassCost>& costs, SlotTable& slots,
-          const StreamClocks& clocks)
+  Buffers(const CheckWorld& world, std::size_t thread, const ScratchVector<ClassCost>& costs,
+          SlotTable& slots, const StreamClocks& clocks)
       : world_(&world), thread_(thread), costs_(costs.data()), slots_(&slots), clocks_(&clocks) {}
 
   void read(std::uint32_t slot_class, int microbatch, Use use) {
@@ -161,7 +161,7 @@ class Buffers {
   const ClassCost* costs_;
   SlotTable* slots_;
   const StreamClocks* clocks_;
-  std::vector<OtherReader> other_readers_;
+  ScratchVector<OtherReader> other_readers_;
   Live live_, peak_, before_trial_;
   std::size_t readers_before_trial_ = 0;
   std::int64_t peak_item_ = -1;

@@ -63,10 +63,13 @@ class Check {
         reduced_ == nullptr ? SyncReplicas{} : SyncReplicas{reduced_->replicas, &reduced_->members};
     merge(verdict_.findings, check_gradient_sync(world_, replicas));
     memory_limit();
-    certification_.mode = certification_model().name();
-    default_.mode = default_model().name();
+    static const std::string kCertification = certification_model().name(), kDefault = default_model().name();
+    certification_.mode = kCertification;
+    default_.mode = kDefault;
     PL_TRY(modes());
-    verdict_.modes = {std::move(certification_), std::move(default_)};
+    verdict_.modes.reserve(2);
+    verdict_.modes.push_back(std::move(certification_));
+    verdict_.modes.push_back(std::move(default_));
     return std::move(verdict_);
   }
 
@@ -74,22 +77,15 @@ class Check {
   // One host pass a distinct range of items; ranks that share it share its facts.
   void hosts() {
     HostPass pass(world_);
-    std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> known;
-    std::vector<std::size_t> which;
-    // Many small Programs are checked in turn: what grows is given its size, but no more than a large one needs.
-    facts_.reserve(std::min<std::size_t>(world_.threads(), 64));
-    which.reserve(world_.threads());
+    facts_.reserve(world_.ranges);
     facts_of_.reserve(world_.threads());
     verdict_.memory.reserve(world_.threads());
     for (std::size_t t = 0; t < world_.threads(); ++t) {
-      const Thread& thread = program_.threads[t];
-      const auto [at, fresh] = known.try_emplace({thread.begin, thread.end}, facts_.size());
-      if (fresh) facts_.push_back(pass.run(t));
-      which.push_back(at->second);
+      if (world_.range_of[t] == facts_.size()) facts_.push_back(pass.run(t));
     }
     Hasher trace;
     for (std::size_t t = 0; t < world_.threads(); ++t) {
-      RangeFacts& facts = facts_[which[t]];
+      RangeFacts& facts = facts_[world_.range_of[t]];
       facts_of_.push_back(&facts);
       verdict_.operations += facts.operations;
       verdict_.memory.push_back(facts.memory);
@@ -226,8 +222,8 @@ class Check {
   const CheckOptions& options_;
   Reduced* reduced_;
   CheckWorld world_;
-  std::vector<RangeFacts> facts_;
-  std::vector<const RangeFacts*> facts_of_;
+  ScratchVector<RangeFacts> facts_;
+  ScratchVector<const RangeFacts*> facts_of_;
   int streams_ = 1;
   bool two_arms_ = false;
   bool arms_connect_ = false;
@@ -238,6 +234,7 @@ class Check {
 }  // namespace
 
 Result<Verdict> check_reduced(const LinkedProgram& linked, const CheckOptions& options, Reduced& reduced) {
+  const ScratchScope scope;
   return Check(linked, options, &reduced).run();
 }
 
@@ -290,6 +287,7 @@ Result<Verdict> check_program(const LinkedProgram& linked, const CheckOptions& o
                 "to oneself only "
                 "beside their receives; examine this by simulation");
   }
+  const verify::ScratchScope scope;
   return verify::Check(linked, options).run();
 }
 

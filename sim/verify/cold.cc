@@ -20,7 +20,7 @@ std::uint8_t mirror(std::uint8_t content) {
 
 }  // namespace
 
-ColdConnect::ColdConnect(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of, Arm arm)
+ColdConnect::ColdConnect(const CheckWorld& world, const ScratchVector<const RangeFacts*>& facts_of, Arm arm)
     : world_(&world),
       states_(world.threads()),
       notes_(world.links.size() * 4, -1),

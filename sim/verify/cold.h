@@ -23,7 +23,7 @@ namespace plumbline::verify {
 class ColdConnect {
  public:
   // `facts_of[t]`: facts of the range of items of thread t.
-  ColdConnect(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of, Arm arm);
+  ColdConnect(const CheckWorld& world, const ScratchVector<const RangeFacts*>& facts_of, Arm arm);
 
   // Before the first enter(): lets the hosts go as far as they get by themselves.
   void start();
@@ -32,7 +32,7 @@ class ColdConnect {
   // waits before it are over at `host`. True: the group may begin, and `host` is when its host has set up its
   // connections. Other threads whose stop has moved are in changed().
   bool enter(std::uint32_t thread, std::uint32_t item, Nanoseconds& host);
-  const std::vector<std::uint32_t>& changed() const { return changed_; }
+  const ScratchVector<std::uint32_t>& changed() const { return changed_; }
 
   // No group at this item or later may begin without enter(); kNone32: no limit.
   std::uint32_t stop(std::uint32_t thread) const { return states_[thread].stop; }
@@ -46,7 +46,7 @@ class ColdConnect {
         kNone32;          // the operation whose connection is set up; kNone32: the host is not blocked here
     bool halted = false;  // an internal error has stopped the host for good
     std::uint32_t need = 0;  // not 0: the host still waits for its device to complete what precedes this item
-    std::vector<std::uint32_t> peers;  // threads whose messages are missing
+    ScratchVector<std::uint32_t> peers;  // threads whose messages are missing
   };
   Blocked blocked(std::uint32_t thread) const;
 
@@ -107,15 +107,16 @@ class ColdConnect {
   }
 
   const CheckWorld* world_;
-  std::vector<Step> steps_;
-  std::vector<Step> fresh_, merged_;  // scratch
-  std::vector<State> states_;
-  std::vector<Group> groups_;
-  std::vector<Nanoseconds>
+  ScratchVector<Step> steps_;
+  ScratchVector<Step> fresh_, merged_;  // scratch
+  ScratchVector<State> states_;
+  ScratchVector<Group> groups_;
+  ScratchVector<Nanoseconds>
       notes_;  // one-directional messages by link, side and pass: when posted; below 0: not yet
-  std::vector<MirrorBox> boxes_;         // by link and pass
-  std::vector<std::uint8_t> connected_;  // by link: bit 0 its source has set it up, bit 1 its destination has
-  std::vector<std::uint32_t> work_, changed_;
+  ScratchVector<MirrorBox> boxes_;  // by link and pass
+  ScratchVector<std::uint8_t>
+      connected_;  // by link: bit 0 its source has set it up, bit 1 its destination has
+  ScratchVector<std::uint32_t> work_, changed_;
   std::vector<Finding> findings_;
   bool overtakes_ = false;
 };

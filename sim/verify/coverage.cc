@@ -56,20 +56,31 @@ bool is_of(Work work, KernelKind kind) {
 
 class Coverage {
  public:
-  Coverage(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of)
+  Coverage(const CheckWorld& world, const ScratchVector<const RangeFacts*>& facts_of)
       : world_(world), program_(*world.program) {
     for (int m = 0; m < program_.microbatches; ++m) once_ += microbatch_tally(m);
     // A Program whose table knows no computation is about communication only.
     any_ = std::any_of(program_.kernels.begin(), program_.kernels.end(),
                        [](const Kernel& kernel) { return kernel.kind == KernelKind::kForward; });
+    if (!any_) return;
+    const auto stages = static_cast<std::size_t>(program_.stages);
+    ScratchVector<std::uint32_t> number(world.threads(), kNone32);  // of the pipeline, by first rank
+    const std::size_t pipelines = world.threads() / static_cast<std::size_t>(program_.grid.pp());
+    firsts_.reserve(pipelines);
+    tallies_.reserve(pipelines * stages);
     for (std::size_t t = 0; t < world.threads(); ++t) {
-      const Rank pipeline = program_.grid.moved(static_cast<Rank>(t), Axis::kPp, 0);
-      std::vector<Tallies>& stages = pipelines_[pipeline];
-      stages.resize(static_cast<std::size_t>(program_.stages));
+      // The first rank is the lowest, so that pipelines come in the order of their first ranks.
+      const Rank first = program_.grid.moved(static_cast<Rank>(t), Axis::kPp, 0);
+      std::uint32_t& pipeline = number[static_cast<std::size_t>(first)];
+      if (pipeline == kNone32) {
+        pipeline = static_cast<std::uint32_t>(firsts_.size());
+        firsts_.push_back(first);
+        tallies_.resize(tallies_.size() + stages);
+      }
       for (const auto& [kernel, tally] : facts_of[t]->tallies) {
         const Kernel& row = program_.kernels[kernel];
         if (row.stage >= program_.stages) continue;
-        add(stages[row.stage], row.kind, tally);
+        add(tallies_[pipeline * stages + row.stage], row.kind, tally);
         backwards_ = backwards_ || row.kind != KernelKind::kForward;
       }
     }
@@ -77,9 +88,10 @@ class Coverage {
 
   std::vector<Finding> run() {
     if (!any_) return {};
-    for (const auto& [pipeline, stages] : pipelines_) {
-      for (std::size_t s = 0; s < stages.size() && findings_.size() < 8; ++s)
-        stage(pipeline, static_cast<int>(s), stages[s]);
+    const auto stages = static_cast<std::size_t>(program_.stages);
+    for (std::size_t p = 0; p < firsts_.size(); ++p) {
+      for (std::size_t s = 0; s < stages && findings_.size() < 8; ++s)
+        stage(firsts_[p], static_cast<int>(s), tallies_[p * stages + s]);
     }
     return std::move(findings_);
   }
@@ -141,13 +153,15 @@ class Coverage {
   std::uint64_t once_ = 0;  // every microbatch once
   bool any_ = false;
   bool backwards_ = false;
-  std::map<Rank, std::vector<Tallies>> pipelines_;  // by first rank, then stage
+  ScratchVector<Rank> firsts_;      // of each pipeline
+  ScratchVector<Tallies> tallies_;  // by pipeline, then stage
   std::vector<Finding> findings_;
 };
 
 }  // namespace
 
-std::vector<Finding> check_coverage(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of) {
+std::vector<Finding> check_coverage(const CheckWorld& world,
+                                    const ScratchVector<const RangeFacts*>& facts_of) {
   if (world.program->fragment) return {};
   return Coverage(world, facts_of).run();
 }

@@ -19,6 +19,7 @@ constexpr std::uint64_t microbatch_tally(int microbatch) {
   return x * 0xBF58476D1CE4E5B9u;
 }
 
-std::vector<Finding> check_coverage(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of);
+std::vector<Finding> check_coverage(const CheckWorld& world,
+                                    const ScratchVector<const RangeFacts*>& facts_of);
 
 }  // namespace plumbline::verify

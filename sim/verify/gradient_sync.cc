@@ -1,8 +1,8 @@
 #include "sim/verify/gradient_sync.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -34,13 +34,17 @@ struct Summed {
 
 // A stage's gradients on one rank.
 struct Gradients {
+  std::uint32_t thread = 0;
+  std::uint16_t slot = 0;
   bool zeroed = false, added = false, unscaled = false;
   std::uint32_t first_use = kNone32;
-  std::vector<Round> rounds;  // before the first use
+  ScratchVector<Round> rounds;  // before the first use
 };
 
 // A stage's parameters on one rank, where they persist whole.
 struct Parameters {
+  std::uint32_t thread = 0;
+  std::uint16_t slot = 0;
   std::uint32_t first_read = kNone32, step = kNone32;
   Bytes before = 0, after = 0;  // gathered before the first read, and after the step
 };
@@ -52,15 +56,17 @@ class GradientSync {
 
   std::vector<Finding> run() {
     if (!tables_.steps()) return {};
-    ranks_.resize(world_.threads());
-    std::map<std::uint32_t, std::vector<SyncEvent>> known;  // by first item: ranks share ranges
+    ScratchVector<ScratchVector<SyncEvent>> events(world_.ranges);  // ranks share ranges
+    ScratchVector<std::uint8_t> known(world_.ranges);
+    first_.reserve(world_.threads() + 1);
     for (std::size_t t = 0; t < world_.threads(); ++t) {
-      const Thread& thread = program_.threads[t];
-      if (thread.begin == thread.end) continue;
-      auto [events, fresh] = known.try_emplace(thread.begin);
-      if (fresh) events->second = tables_.events(t);
-      walk(t, events->second);
+      const std::uint32_t range = world_.range_of[t];
+      if (known[range] == 0) events[range] = tables_.events(t);
+      known[range] = 1;
+      walk(static_cast<std::uint32_t>(t), events[range]);
     }
+    first_.push_back(static_cast<std::uint32_t>(gradients_.size()));
+    sort_by_slot();
     for (std::uint16_t slot = 0; slot < program_.slots.size(); ++slot) {
       if (program_.slots[slot].kind != SlotKind::kMainGrads) continue;
       check_sums(slot);
@@ -71,17 +77,13 @@ class GradientSync {
   }
 
  private:
-  struct OfRank {
-    std::map<std::uint16_t, Gradients> gradients;    // by slot
-    std::map<std::uint16_t, Parameters> parameters;  // by slot
-  };
-
   int stage_of(std::uint16_t slot) const { return program_.slots[slot].stage; }
-  int pipeline_of(
-      std::size_t t) const {  // ranks of other tensor- or expert-parallel parts have other gradients
+  // Ranks of other tensor- or expert-parallel parts have other gradients.
+  std::size_t part_of(std::uint32_t t) const {
     const auto rank = static_cast<Rank>(t);
-    return program_.grid.coordinate(rank, Axis::kTp) * program_.grid.size(Axis::kEp) +
-           program_.grid.coordinate(rank, Axis::kEp);
+    return static_cast<std::size_t>(program_.grid.coordinate(rank, Axis::kTp) *
+                                        program_.grid.size(Axis::kEp) +
+                                    program_.grid.coordinate(rank, Axis::kEp));
   }
 
   void add(std::size_t t, std::uint32_t item, std::string why) {
@@ -97,15 +99,46 @@ class GradientSync {
     return fmt::format("the gradients of stage {} on rank {}", stage_of(slot), t);
   }
 
-  void walk(std::size_t t, const std::vector<SyncEvent>& events) {
+  void walk(std::uint32_t t, const ScratchVector<SyncEvent>& events) {
+    first_.push_back(static_cast<std::uint32_t>(gradients_.size()));
+    const std::size_t first_parameters = parameters_.size();
     for (const SyncEvent& event : events) {
       if (event.kind == SyncKind::kRead || event.kind == SyncKind::kGather ||
           program_.slots[event.slot].kind == SlotKind::kParameters) {
-        parameters(t, event);
+        parameters(t, event, found(parameters_, first_parameters, t, event.slot));
       } else {
-        gradients(t, event, ranks_[t].gradients[event.slot]);
+        gradients(t, event, found(gradients_, first_.back(), t, event.slot));
       }
     }
+    const auto begin = parameters_.begin() + static_cast<std::ptrdiff_t>(first_parameters);
+    std::sort(begin, parameters_.end(),
+              [](const Parameters& a, const Parameters& b) { return a.slot < b.slot; });
+  }
+
+  // The thread's own are those from `first` on: one a stage that the rank has.
+  template <typename T>
+  static T& found(ScratchVector<T>& all, std::size_t first, std::uint32_t t, std::uint16_t slot) {
+    for (std::size_t i = first; i < all.size(); ++i) {
+      if (all[i].slot == slot) return all[i];
+    }
+    T& fresh = all.emplace_back();
+    fresh.thread = t;
+    fresh.slot = slot;
+    return fresh;
+  }
+
+  // by_slot_: places in gradients_, by slot, then by thread.
+  void sort_by_slot() {
+    slot_begin_.assign(program_.slots.size() + 1, 0);
+    for (const Gradients& state : gradients_) ++slot_begin_[state.slot + 1u];
+    for (std::size_t s = 0; s < program_.slots.size(); ++s) slot_begin_[s + 1] += slot_begin_[s];
+    by_slot_.resize(gradients_.size());
+    ScratchVector<std::uint32_t> next(slot_begin_.begin(), slot_begin_.end() - 1);
+    for (std::uint32_t i = 0; i < gradients_.size(); ++i) by_slot_[next[gradients_[i].slot]++] = i;
+  }
+  std::span<const std::uint32_t> of_slot(std::uint16_t slot) const {
+    return std::span<const std::uint32_t>(by_slot_).subspan(slot_begin_[slot],
+                                                            slot_begin_[slot + 1u] - slot_begin_[slot]);
   }
 
   void gradients(std::size_t t, const SyncEvent& event, Gradients& state) {
@@ -167,44 +200,44 @@ class GradientSync {
 
   // Who adds to them, and whether every rank's use sees all of it.
   void check_sums(std::uint16_t slot) {
-    std::vector<std::size_t> adding;
-    adding.reserve(ranks_.size());
-    std::map<int, Summed> due;  // by part of the model
+    const std::span<const std::uint32_t> adding = of_slot(slot);
+    due_.assign(static_cast<std::size_t>(program_.grid.size(Axis::kTp) * program_.grid.size(Axis::kEp)), {});
+    sums_.assign(adding.size(), {});
     std::size_t rounds = 0;
-    for (std::size_t t = 0; t < ranks_.size(); ++t) {
-      const auto found = ranks_[t].gradients.find(slot);
-      if (found == ranks_[t].gradients.end()) continue;
-      adding.push_back(t);
-      if (found->second.added) {
-        due[pipeline_of(t)].tally += microbatch_tally(static_cast<int>(t));
-        ++due[pipeline_of(t)].count;
-      }
-      rounds = std::max(rounds, found->second.rounds.size());
+    for (std::size_t k = 0; k < adding.size(); ++k) {
+      const Gradients& state = gradients_[adding[k]];
+      rounds = std::max(rounds, state.rounds.size());
+      if (!state.added) continue;
+      sums_[k] = {microbatch_tally(static_cast<int>(state.thread)), 1};
+      Summed& due = due_[part_of(state.thread)];
+      due.tally += sums_[k].tally;
+      ++due.count;
     }
-    std::vector<Summed> sums(ranks_.size());
-    for (const std::size_t t : adding) {
-      if (ranks_[t].gradients[slot].added) sums[t] = {microbatch_tally(static_cast<int>(t)), 1};
+    for (std::size_t round = 0; round < rounds; ++round) reduce_round(round, adding);
+    for (std::size_t k = 0; k < adding.size(); ++k) {
+      const Gradients& state = gradients_[adding[k]];
+      check_sum(state, sums_[k], due_[part_of(state.thread)]);
     }
-    for (std::size_t round = 0; round < rounds; ++round) reduce_round(slot, round, adding, sums);
-    for (const std::size_t t : adding) check_sum(t, slot, sums[t], due[pipeline_of(t)]);
   }
 
-  void reduce_round(std::uint16_t slot, std::size_t round, const std::vector<std::size_t>& adding,
-                    std::vector<Summed>& sums) {
-    const auto of = [&](std::size_t t) -> const Round* {
-      const std::vector<Round>& all = ranks_[t].gradients[slot].rounds;
-      return round < all.size() ? &all[round] : nullptr;
+  void reduce_round(std::size_t round, std::span<const std::uint32_t> adding) {
+    totals_.resize(world_.member_base.size());
+    const auto communicator = [&](std::size_t k) {
+      const ScratchVector<Round>& all = gradients_[adding[k]].rounds;
+      return round < all.size() ? all[round].communicator : kNone32;
     };
-    std::map<std::uint32_t, Summed> totals;  // by communicator
-    for (const std::size_t t : adding) {
-      if (of(t) == nullptr) continue;
-      Summed& total = totals[of(t)->communicator];
-      total.tally += sums[t].tally;
-      total.count += sums[t].count;
-      total.replicas = sums[t].replicas * replicas_of(of(t)->communicator);
+    for (std::size_t k = 0; k < adding.size(); ++k) {
+      if (communicator(k) == kNone32) continue;
+      Summed& total = totals_[communicator(k)];
+      total.tally += sums_[k].tally;
+      total.count += sums_[k].count;
+      total.replicas = sums_[k].replicas * replicas_of(communicator(k));
     }
-    for (const std::size_t t : adding) {
-      if (of(t) != nullptr) sums[t] = totals[of(t)->communicator];
+    for (std::size_t k = 0; k < adding.size(); ++k) {
+      if (communicator(k) != kNone32) sums_[k] = totals_[communicator(k)];
+    }
+    for (std::size_t k = 0; k < adding.size(); ++k) {
+      if (communicator(k) != kNone32) totals_[communicator(k)] = {};
     }
   }
 
@@ -215,9 +248,10 @@ class GradientSync {
            static_cast<std::int64_t>(world_.communicator_size(communicator));
   }
 
-  void check_sum(std::size_t t, std::uint16_t slot, const Summed& sum, Summed due) {
+  void check_sum(const Gradients& state, const Summed& sum, Summed due) {
     due.replicas = replicas_.replicas;
-    const Gradients& state = ranks_[t].gradients[slot];
+    const std::size_t t = state.thread;
+    const std::uint16_t slot = state.slot;
     if (state.first_use == kNone32) return;
     const Bytes whole = program_.slots[slot].bytes;
     for (const Round& round : state.rounds) {
@@ -243,21 +277,21 @@ class GradientSync {
 
   void check_unscaling(std::uint16_t slot) {
     std::optional<std::pair<std::size_t, bool>> first;
-    for (std::size_t t = 0; t < ranks_.size(); ++t) {
-      const auto found = ranks_[t].gradients.find(slot);
-      if (found == ranks_[t].gradients.end() || found->second.first_use == kNone32) continue;
-      const bool unscaled = found->second.unscaled;
+    for (const std::uint32_t i : of_slot(slot)) {
+      const Gradients& state = gradients_[i];
+      if (state.first_use == kNone32) continue;
+      const std::size_t t = state.thread;
+      const bool unscaled = state.unscaled;
       if (!first) first = {t, unscaled};
       if (first->second == unscaled) continue;
-      add(t, found->second.first_use,
+      add(t, state.first_use,
           fmt::format("{} are {}divided by the loss scale, those on rank {} are {}", gradients_text(t, slot),
                       unscaled ? "" : "not ", first->first, unscaled ? "not" : ""));
       return;
     }
   }
 
-  void parameters(std::size_t t, const SyncEvent& event) {
-    Parameters& state = ranks_[t].parameters[event.slot];
+  void parameters(std::size_t t, const SyncEvent& event, Parameters& state) {
     if (event.kind == SyncKind::kRead) {
       state.first_read = std::min(state.first_read, event.item);
       if (state.step != kNone32)
@@ -282,24 +316,23 @@ class GradientSync {
 
   // Gathers are due where gradients ended in shards.
   void check_gathers() {
-    for (std::size_t t = 0; t < ranks_.size(); ++t) {
-      for (const auto& [slot, state] : ranks_[t].parameters) {
-        if (state.step == kNone32 || !ends_in_shards(t, stage_of(slot))) continue;
-        const Bytes whole = program_.slots[slot].bytes;
-        if (state.after == whole || state.before == whole) continue;
-        add(t, state.step,
-            fmt::format(
-                "the step leaves the parameters of stage {} on rank {} in shards, and {} bytes of {} are "
-                "gathered before they are read again",
-                stage_of(slot), t, std::max(state.after, state.before), whole));
-      }
+    for (const Parameters& state : parameters_) {
+      const std::size_t t = state.thread;
+      if (state.step == kNone32 || !ends_in_shards(t, stage_of(state.slot))) continue;
+      const Bytes whole = program_.slots[state.slot].bytes;
+      if (state.after == whole || state.before == whole) continue;
+      add(t, state.step,
+          fmt::format(
+              "the step leaves the parameters of stage {} on rank {} in shards, and {} bytes of {} are "
+              "gathered before they are read again",
+              stage_of(state.slot), t, std::max(state.after, state.before), whole));
     }
   }
 
   bool ends_in_shards(std::size_t t, int stage) const {
-    return std::any_of(ranks_[t].gradients.begin(), ranks_[t].gradients.end(), [&](const auto& entry) {
-      return stage_of(entry.first) == stage && !entry.second.rounds.empty() &&
-             entry.second.rounds.back().shards;
+    const auto begin = gradients_.begin();
+    return std::any_of(begin + first_[t], begin + first_[t + 1], [&](const Gradients& state) {
+      return stage_of(state.slot) == stage && !state.rounds.empty() && state.rounds.back().shards;
     });
   }
 
@@ -307,7 +340,13 @@ class GradientSync {
   const Program& program_;
   SyncReplicas replicas_;
   SyncTables tables_;
-  std::vector<OfRank> ranks_;
+  ScratchVector<Gradients> gradients_;    // by thread, one a slot
+  ScratchVector<Parameters> parameters_;  // by thread, then slot
+  ScratchVector<std::uint32_t> first_;    // by thread: its first of gradients_; one more at the end
+  ScratchVector<std::uint32_t> by_slot_, slot_begin_;
+  ScratchVector<Summed> due_;     // by part of the model
+  ScratchVector<Summed> sums_;    // beside of_slot()
+  ScratchVector<Summed> totals_;  // by communicator
   std::vector<Finding> findings_;
 };
 

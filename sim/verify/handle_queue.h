@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
+
+#include "sim/verify/scratch.h"
 
 namespace plumbline::verify {
 
@@ -27,7 +28,7 @@ class HandleQueue {
   std::size_t room() const { return rows_.capacity(); }  // in elements
 
  private:
-  std::vector<T> rows_;
+  ScratchVector<T> rows_;
   std::size_t head_ = 0;
 };
 

@@ -46,7 +46,7 @@ class Walk {
   RangeFacts& facts() { return facts_; }
 
  private:
-  using Queues = std::vector<HandleQueue<std::uint32_t>>;  // rows of clocks
+  using Queues = ScratchVector<HandleQueue<std::uint32_t>>;  // rows of clocks
 
   void both_arms() {
     const std::uint32_t start = next_;
@@ -320,7 +320,7 @@ class Walk {
   const Program& program_;
   StreamClocks clocks_;
   Queues queues_;
-  std::vector<std::vector<std::uint32_t>> events_;
+  ScratchVector<ScratchVector<std::uint32_t>> events_;
   Buffers buffers_;
   RangeFacts facts_;
   std::uint32_t next_;

@@ -35,10 +35,10 @@ struct RangeFacts {
   RankMemory memory;
   std::uint64_t hash = 0;
   std::int64_t operations = 0;
-  std::array<std::vector<FirstUse>, 2> first_uses;  // arm yes, arm no; host order
-  std::vector<Decision> decisions;
-  std::vector<std::uint32_t> armed;  // items: first use of each endpoint inside an arm
-  std::vector<std::pair<std::uint32_t, std::uint64_t>>
+  std::array<ScratchVector<FirstUse>, 2> first_uses;  // arm yes, arm no; host order
+  ScratchVector<Decision> decisions;
+  ScratchVector<std::uint32_t> armed;  // items: first use of each endpoint inside an arm
+  ScratchVector<std::pair<std::uint32_t, std::uint64_t>>
       tallies;                // kernel, sum of its microbatches' tallies (coverage.h)
   bool mixed_groups = false;  // some group may be more than one kernel
   int streams = 1;            // one more than the highest stream named

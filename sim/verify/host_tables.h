@@ -76,15 +76,15 @@ struct HostTables {
   }
 
   const CheckWorld* world;
-  std::vector<ClassCost> costs;
+  ScratchVector<ClassCost> costs;
   SlotTable slots;
-  std::vector<std::uint8_t> computes;  // by kernel: a computation in the sense of ProgramSize
-  std::vector<KernelRow> kernels;
-  std::vector<std::uint16_t> kernel_slots;
-  std::vector<EndpointRow> endpoints;
-  std::vector<std::uint64_t> tallies;           // per kernel, of the walk in progress
-  std::vector<std::uint32_t> tallied;           // kernels whose tally is not 0, some perhaps twice
-  std::vector<std::uint32_t> seen, armed_seen;  // per endpoint: mark of the walk that has met it
+  ScratchVector<std::uint8_t> computes;  // by kernel: a computation in the sense of ProgramSize
+  ScratchVector<KernelRow> kernels;
+  ScratchVector<std::uint16_t> kernel_slots;
+  ScratchVector<EndpointRow> endpoints;
+  ScratchVector<std::uint64_t> tallies;           // per kernel, of the walk in progress
+  ScratchVector<std::uint32_t> tallied;           // kernels whose tally is not 0, some perhaps twice
+  ScratchVector<std::uint32_t> seen, armed_seen;  // per endpoint: mark of the walk that has met it
   std::uint32_t mark = 0;
 };
 

@@ -7,8 +7,6 @@
 namespace plumbline::verify {
 namespace {
 
-constexpr int kLanes64 = 64;
-
 void add(ClassCost& to, const ClassCost& cost) {
   to.bytes += cost.bytes;
   to.activation_bytes += cost.activation_bytes;
@@ -84,7 +82,7 @@ bool OrderedPass::both_arms() {
   for (std::uint32_t i = start; i < end_; ++i)
     facts_->operations += tables_.counts(program_.items[i]) ? 1 : 0;
   const std::uint64_t step = step_;
-  const std::vector<std::uint32_t> writers = writers_;
+  const ScratchVector<std::uint32_t> writers = writers_;
   const ClassCost live = live_;
   const std::uint32_t last_group = last_group_, host_group = host_group_;
   journal_ = true;
@@ -271,7 +269,7 @@ void OrderedPass::first_use(unsigned endpoint, EndpointState& state, const First
   if (state.seen == tables_.mark) return;
   state.seen = tables_.mark;
   if (!state.p2p) return;
-  std::vector<FirstUse>& uses = facts_->first_uses[arm_ == Arm::kNo ? 1 : 0];
+  ScratchVector<FirstUse>& uses = facts_->first_uses[arm_ == Arm::kNo ? 1 : 0];
   if (uses.capacity() == 0) uses.reserve(8);  // two neighbours, two directions, two uses of each
   uses.push_back(use);
 }
@@ -310,23 +308,15 @@ OrderedPass::Change& OrderedPass::scope(unsigned slot_class, Row& row) {
   return program_.slots[slot_class].per_microbatch ? row.microbatch : row.step;
 }
 
-std::uint64_t OrderedPass::lane(unsigned slot_class, bool& possible) {
+void OrderedPass::open_lane(unsigned slot_class) {
   const SlotClass& slot = program_.slots[slot_class];
-  if (lane_mark_[slot_class] != mark_) {
-    lane_mark_[slot_class] = mark_;
-    writers_[slot_class] = 0;
-    touched_.push_back(slot_class);
-    if (!slot.persistent) {
-      int& lanes = slot.per_microbatch ? microbatch_lanes_ : step_lanes_;
-      lane_[slot_class] = static_cast<std::uint8_t>(std::min(lanes++, kLanes64));
-    }
-  }
-  if (slot.persistent) return 0;
-  if (lane_[slot_class] >= kLanes64) {
-    possible = false;
-    return 0;
-  }
-  return std::uint64_t{1} << lane_[slot_class];
+  lane_mark_[slot_class] = mark_;
+  writers_[slot_class] = 0;
+  touched_.push_back(slot_class);
+  lane_[slot_class] = kNoLane;
+  if (slot.persistent) return;
+  int& lanes = slot.per_microbatch ? microbatch_lanes_ : step_lanes_;
+  lane_[slot_class] = static_cast<std::uint8_t>(std::min<int>(lanes++, kLanes64));
 }
 
 [[gnu::always_inline]] inline OrderedPass::Row& OrderedPass::kernel_row(unsigned kernel) {

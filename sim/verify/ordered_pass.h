@@ -24,6 +24,9 @@ class OrderedPass {
   bool run(std::size_t thread, RangeFacts& facts);
 
  private:
+  static constexpr std::uint8_t kLanes64 = 64;
+  static constexpr std::uint8_t kNoLane = 65;  // of a persistent class
+
   // What an item asks of the slots of one scope: bits in `care` must equal `want`; then `flip` changes them.
   struct Change {
     std::uint64_t care = 0, want = 0, flip = 0;
@@ -80,24 +83,30 @@ class OrderedPass {
   EndpointState& endpoint_row(unsigned endpoint);
   // The lane of a class, 0 for persistent classes, which are always live; assigned at first use. `possible`
   // becomes false when there are more classes than lanes.
-  std::uint64_t lane(unsigned slot_class, bool& possible);
+  std::uint64_t lane(unsigned slot_class, bool& possible) {
+    if (lane_mark_[slot_class] != mark_) open_lane(slot_class);
+    if (lane_[slot_class] < kLanes64) return std::uint64_t{1} << lane_[slot_class];
+    possible = possible && lane_[slot_class] == kNoLane;
+    return 0;
+  }
+  void open_lane(unsigned slot_class);
   Change& scope(unsigned slot_class, Row& row);
   void note_writers(unsigned kernel, std::uint32_t item);
   void take_tallies();
 
   HostTables& tables_;
   const Program& program_;
-  std::vector<Row> kernels_;
-  std::vector<EndpointState> endpoints_;
-  std::vector<std::uint32_t> lane_mark_;
-  std::vector<std::uint8_t> lane_;
-  std::vector<std::uint8_t> decides_;        // by class: some decision is by its value
-  std::vector<std::uint32_t> writers_;       // by class that decides: item + 1 of the last writer
-  std::vector<std::uint64_t> microbatches_;  // live bits
+  ScratchVector<Row> kernels_;
+  ScratchVector<EndpointState> endpoints_;
+  ScratchVector<std::uint32_t> lane_mark_;
+  ScratchVector<std::uint8_t> lane_;
+  ScratchVector<std::uint8_t> decides_;        // by class: some decision is by its value
+  ScratchVector<std::uint32_t> writers_;       // by class that decides: item + 1 of the last writer
+  ScratchVector<std::uint64_t> microbatches_;  // live bits
   std::uint64_t step_ = 0;
   int microbatch_lanes_ = 0, step_lanes_ = 0;
-  std::vector<unsigned> touched_;  // classes with a lane, and persistent ones, of this rank
-  std::vector<Undo> undo_;
+  ScratchVector<unsigned> touched_;  // classes with a lane, and persistent ones, of this rank
+  ScratchVector<Undo> undo_;
   bool journal_ = false;
   std::uint32_t mark_ = 0;
 

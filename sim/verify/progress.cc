@@ -4,7 +4,7 @@
 
 namespace plumbline::verify {
 
-Progress::Progress(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of,
+Progress::Progress(const CheckWorld& world, const ScratchVector<const RangeFacts*>& facts_of,
                    std::optional<Timing> timing)
     : world_(&world),
       timing_(std::move(timing)),

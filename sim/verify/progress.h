@@ -59,7 +59,7 @@ class Progress {
  public:
   // `facts_of[t]`: facts of the range of items of thread t. `world` outlives this. A copy goes on
   // independently: it is how both arms of a decision are walked.
-  Progress(const CheckWorld& world, const std::vector<const RangeFacts*>& facts_of,
+  Progress(const CheckWorld& world, const ScratchVector<const RangeFacts*>& facts_of,
            std::optional<Timing> timing);
 
   // Runs until nothing moves. kNone stops every device before its first decision; a later call goes on from
@@ -69,7 +69,7 @@ class Progress {
   bool completed() const;
   bool mismatched() const { return mismatched_; }  // some match was not equal at both ends
   Lanes makespan() const;                          // once completed
-  const std::vector<Cursor>& cursors() const { return cursors_; }
+  const ScratchVector<Cursor>& cursors() const { return cursors_; }
   // The entry `item` of the phase that is active at `thread` has begun and not completed.
   bool incomplete(std::uint32_t thread, std::uint32_t item) const;
   const MemberState& member(std::uint32_t number) const { return members_[number]; }
@@ -103,11 +103,11 @@ class Progress {
   unsigned skip_ = 0;
   bool decisions_open_ = false;
   bool mismatched_ = false;
-  std::vector<Cursor> cursors_;
-  std::vector<LinkState> links_;
-  std::vector<MemberState> members_;
-  std::vector<CommunicatorState> communicators_;
-  std::vector<std::uint32_t> work_;
+  ScratchVector<Cursor> cursors_;
+  ScratchVector<LinkState> links_;
+  ScratchVector<MemberState> members_;
+  ScratchVector<CommunicatorState> communicators_;
+  ScratchVector<std::uint32_t> work_;
 };
 
 }  // namespace plumbline::verify

@@ -4,9 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "engine/program/program.h"
+#include "sim/verify/scratch.h"
 
 namespace plumbline::verify {
 
@@ -62,7 +62,7 @@ class SlotTable {
     journaling_ = false;
   }
 
-  const std::vector<std::uint32_t>& used_classes() const { return used_; }  // in order of first use
+  const ScratchVector<std::uint32_t>& used_classes() const { return used_; }  // in order of first use
   std::uint32_t class_size(std::uint32_t slot_class) const {
     return program_->slots[slot_class].per_microbatch ? static_cast<std::uint32_t>(program_->microbatches)
                                                       : 1;
@@ -89,10 +89,10 @@ class SlotTable {
   };
 
   const Program* program_;
-  std::vector<Place> places_;
-  std::vector<std::uint32_t> used_;
-  std::vector<SlotState> states_;
-  std::vector<Change> journal_;
+  ScratchVector<Place> places_;
+  ScratchVector<std::uint32_t> used_;
+  ScratchVector<SlotState> states_;
+  ScratchVector<Change> journal_;
   bool journaling_ = false;
 };
 

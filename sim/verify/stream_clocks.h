@@ -8,7 +8,8 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+
+#include "sim/verify/scratch.h"
 
 namespace plumbline::verify {
 
@@ -78,7 +79,7 @@ class StreamClocks {
 
   int streams_;
   std::size_t width_;
-  std::vector<std::uint32_t> rows_;
+  ScratchVector<std::uint32_t> rows_;
   std::uint32_t all_over_ = 0;    // everything up to here is complete for whatever the host enqueues now
   std::uint32_t last_group_ = 0;  // the last group enqueued, on any stream
 };

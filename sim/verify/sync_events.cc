@@ -1,5 +1,7 @@
 #include "sim/verify/sync_events.h"
 
+#include <algorithm>
+
 namespace plumbline::verify {
 namespace {
 
@@ -19,9 +21,16 @@ bool is_sum(const Endpoint& endpoint) {
 
 SyncTables::SyncTables(const Program& program) : program_(program) {
   first_effect_.reserve(program.kernels.size() + 1);
+  repeats_.reserve(program.kernels.size());
+  effects_.reserve(program.kernels.size() * 2);
   for (const Kernel& kernel : program.kernels) {
-    first_effect_.push_back(static_cast<std::uint32_t>(effects_.size()));
+    const std::size_t first = effects_.size();
+    first_effect_.push_back(static_cast<std::uint32_t>(first));
     add_kernel(kernel);
+    repeats_.push_back(std::all_of(effects_.begin() + static_cast<std::ptrdiff_t>(first), effects_.end(),
+                                   [](const Effect& effect) {
+                                     return effect.kind == SyncKind::kAdd || effect.kind == SyncKind::kRead;
+                                   }));
   }
   first_effect_.push_back(static_cast<std::uint32_t>(effects_.size()));
   endpoints_.reserve(program.endpoints.size());
@@ -57,14 +66,15 @@ void SyncTables::add_kernel(const Kernel& kernel) {
   }
 }
 
-std::vector<SyncEvent> SyncTables::events(std::size_t thread) const {
-  std::vector<SyncEvent> out;
+ScratchVector<SyncEvent> SyncTables::events(std::size_t thread) {
+  ScratchVector<SyncEvent> out;
   out.reserve(16);
-  std::vector<std::uint8_t> last(program_.slots.size(), 0xFF);
+  last_.assign(program_.slots.size(), 0xFF);
+  quiet_at_.assign(program_.kernels.size(), 0);
   const auto put = [&](SyncKind kind, std::uint16_t slot, std::uint32_t item) {
     const bool repeats = kind == SyncKind::kAdd || kind == SyncKind::kRead;
-    if (repeats && last[slot] == static_cast<std::uint8_t>(kind)) return;
-    last[slot] = static_cast<std::uint8_t>(kind);
+    if (repeats && last_[slot] == static_cast<std::uint8_t>(kind)) return;
+    last_[slot] = static_cast<std::uint8_t>(kind);
     out.push_back({kind, slot, item});
   };
   for (std::uint32_t i = program_.threads[thread].begin; i < program_.threads[thread].end; ++i) {
@@ -72,8 +82,10 @@ std::vector<SyncEvent> SyncTables::events(std::size_t thread) const {
     if ((item_flags(item) & kArmYes) != 0) continue;
     if (item_op(item) == ItemOp::kLaunch) {
       const unsigned kernel = item_ref(item);
+      if (repeats_[kernel] != 0 && quiet_at_[kernel] == out.size() + 1) continue;
       for (std::uint32_t e = first_effect_[kernel]; e < first_effect_[kernel + 1]; ++e)
         put(effects_[e].kind, effects_[e].slot, i);
+      quiet_at_[kernel] = static_cast<std::uint32_t>(out.size()) + 1;
     } else if (item_op(item) == ItemOp::kOp && endpoints_[item_ref(item)] != 0) {
       const std::uint16_t slot = program_.endpoints[item_ref(item)].slot;
       put(endpoints_[item_ref(item)] == kReduces ? SyncKind::kReduce : SyncKind::kGather, slot, i);

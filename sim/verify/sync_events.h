@@ -33,7 +33,7 @@ class SyncTables {
   // Whether some kernel steps an optimizer that reads gradients; without one there is nothing to check.
   bool steps() const { return steps_; }
   // Of one thread. Repeats of kAdd and kRead on one slot are left out while nothing else happens to it.
-  std::vector<SyncEvent> events(std::size_t thread) const;
+  ScratchVector<SyncEvent> events(std::size_t thread);
 
  private:
   struct Effect {
@@ -43,9 +43,13 @@ class SyncTables {
   void add_kernel(const Kernel& kernel);
 
   const Program& program_;
-  std::vector<Effect> effects_;
-  std::vector<std::uint32_t> first_effect_;  // by kernel, one more at the end
-  std::vector<std::uint8_t> endpoints_;      // 0: nothing, 1: kReduce, 2: kGather
+  ScratchVector<Effect> effects_;
+  ScratchVector<std::uint32_t> first_effect_;  // by kernel, one more at the end
+  ScratchVector<std::uint8_t> endpoints_;      // 0: nothing, 1: kReduce, 2: kGather
+  // Of the walk in progress. A kernel whose effects can all repeat has nothing to add while nothing else happens.
+  ScratchVector<std::uint8_t> last_;       // by slot: what happened to it last
+  ScratchVector<std::uint8_t> repeats_;    // by kernel: has no effect but kAdd and kRead
+  ScratchVector<std::uint32_t> quiet_at_;  // by kernel: how much had happened when it was last seen
   bool steps_ = false;
 };
 

@@ -1,6 +1,8 @@
 #include "sim/verify/timing.h"
 
+#include <functional>
 #include <numeric>
+#include <utility>
 
 #include "engine/base/assert.h"
 
@@ -22,7 +24,12 @@ Timing::Timing(const CheckWorld& world, const TimeModel& model, int streams)
 
 void set_durations(CheckWorld& world, const TimeModel& model, const std::vector<int>* members) {
   // A collective costs the same for all its members; computed once, by the first.
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Nanoseconds> collectives;
+  using Key = std::pair<std::uint32_t, std::uint32_t>;
+  std::map<Key, Nanoseconds, std::less<>, scratch::Allocator<std::pair<const Key, Nanoseconds>>> collectives;
+  // Where links are alike, what is as large as the message before takes as long.
+  const bool alike = model.is_uniform();
+  Bytes bytes = -1;
+  Nanoseconds took = 0;
   for (std::size_t t = 0; t < world.threads(); ++t) {
     const LinkedProgram::Window& window = world.linked->windows[t];
     for (std::uint32_t i = 0; i < window.count; ++i) {
@@ -31,8 +38,12 @@ void set_durations(CheckWorld& world, const TimeModel& model, const std::vector<
       const Endpoint& endpoint = world.program->endpoints[window.first + i];
       if (is_p2p(port.kind)) {
         const Link& link = world.links[port.link];
-        port.duration = model.message(static_cast<Rank>(link.source), static_cast<Rank>(link.destination),
-                                      endpoint.bytes);
+        if (link.source == link.destination) continue;
+        if (!alike || endpoint.bytes != bytes)
+          took = model.message(static_cast<Rank>(link.source), static_cast<Rank>(link.destination),
+                               endpoint.bytes);
+        bytes = endpoint.bytes;
+        port.duration = took;
         continue;
       }
       const auto [at, fresh] = collectives.try_emplace({port.communicator, port.key}, 0);

@@ -87,7 +87,7 @@ class Timing {
     std::unique_ptr<Nanoseconds[], FreeDeleter> kernels;
   };
   struct Kept {
-    std::vector<HandleQueue<Lanes>> queues;
+    ScratchVector<HandleQueue<Lanes>> queues;
     std::map<std::uint64_t, Lanes> slots;  // kSlotQueue: end of the operation that filled the slot
   };
 
@@ -111,9 +111,9 @@ class Timing {
   TimeModel model_;
   std::size_t streams_;
   std::shared_ptr<Durations> durations_;
-  std::vector<Lanes> tails_;   // thread by stream
-  std::vector<Lanes> events_;  // thread by event
-  std::vector<Kept> kept_;     // by thread
+  ScratchVector<Lanes> tails_;   // thread by stream
+  ScratchVector<Lanes> events_;  // thread by event
+  ScratchVector<Kept> kept_;     // by thread
 };
 
 }  // namespace plumbline::verify

@@ -2,35 +2,47 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <map>
+#include <utility>
 
 #include "engine/base/assert.h"
 
 namespace plumbline::verify {
 namespace {
 
+using Content = std::array<std::int64_t, 6>;
+
+Content content_of(const Program& program, const Endpoint& endpoint) {
+  if (is_p2p(endpoint.kind)) return {0, endpoint.slot, endpoint.bytes, endpoint.offset, 0, 0};
+  return {1 + static_cast<std::int64_t>(endpoint.kind),
+          static_cast<std::int64_t>(endpoint.dtype),
+          endpoint.bytes,
+          endpoint.offset,
+          static_cast<std::int64_t>(endpoint.reduce),
+          static_cast<std::int64_t>(program.slots[endpoint.slot].kind)};
+}
+
 // What two matched ends must agree on, as a number; the root of a collective is compared by itself.
-std::vector<std::uint32_t> endpoint_keys(const Program& program) {
-  using Content = std::array<std::int64_t, 6>;
-  std::vector<Content> contents;
-  contents.reserve(program.endpoints.size());
+ScratchVector<std::uint32_t> endpoint_keys(const Program& program) {
+  const std::size_t places = std::bit_ceil(program.endpoints.size() * 2 + 1);
+  ScratchVector<std::uint32_t> number(places, kNone32);  // a hash table of the distinct contents
+  ScratchVector<Content> distinct;
+  distinct.reserve(program.endpoints.size());
+  ScratchVector<std::uint32_t> keys;
+  keys.reserve(program.endpoints.size());
   for (const Endpoint& endpoint : program.endpoints) {
-    if (is_p2p(endpoint.kind)) {
-      contents.push_back({0, endpoint.slot, endpoint.bytes, endpoint.offset, 0, 0});
-    } else {
-      contents.push_back({1 + static_cast<std::int64_t>(endpoint.kind),
-                          static_cast<std::int64_t>(endpoint.dtype), endpoint.bytes, endpoint.offset,
-                          static_cast<std::int64_t>(endpoint.reduce),
-                          static_cast<std::int64_t>(program.slots[endpoint.slot].kind)});
+    const Content content = content_of(program, endpoint);
+    std::uint64_t hash = 0;
+    for (const std::int64_t part : content)
+      hash = (std::rotl(hash, 23) ^ static_cast<std::uint64_t>(part)) * 0x9E3779B97F4A7C15u;
+    std::size_t at = (hash >> 32) & (places - 1);
+    while (number[at] != kNone32 && distinct[number[at]] != content) at = (at + 1) & (places - 1);
+    if (number[at] == kNone32) {
+      number[at] = static_cast<std::uint32_t>(distinct.size());
+      distinct.push_back(content);
     }
-  }
-  std::vector<Content> distinct = contents;
-  std::sort(distinct.begin(), distinct.end());
-  distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
-  std::vector<std::uint32_t> keys;
-  keys.reserve(contents.size());
-  for (const Content& content : contents) {
-    keys.push_back(static_cast<std::uint32_t>(std::lower_bound(distinct.begin(), distinct.end(), content) -
-                                              distinct.begin()));
+    keys.push_back(number[at]);
   }
   return keys;
 }
@@ -43,6 +55,7 @@ class WorldBuilder {
   }
 
   CheckWorld build() {
+    ranges();
     members();
     pairs();
     ports();
@@ -50,7 +63,30 @@ class WorldBuilder {
   }
 
  private:
+  void ranges() {
+    const std::vector<Thread>& threads = world_.program->threads;
+    world_.range_of.reserve(threads.size());
+    std::uint32_t last = 0;
+    bool apart = true;  // mostly, where replicas do not share their items
+    for (const Thread& thread : threads) {
+      apart = apart && thread.begin >= last && thread.end > thread.begin;
+      last = thread.end;
+    }
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint32_t> known;
+    for (const Thread& thread : threads) {
+      std::uint32_t range = world_.ranges;
+      if (!apart) range = known.try_emplace({thread.begin, thread.end}, range).first->second;
+      world_.ranges += range == world_.ranges ? 1 : 0;
+      world_.range_of.push_back(range);
+    }
+  }
+
   void members() {
+    std::size_t members = 0;
+    for (const Communicator& communicator : world_.linked->communicators)
+      members += communicator.members.size();
+    world_.member_base.reserve(world_.linked->communicators.size() + 1);
+    world_.member_thread.reserve(members);
     for (const Communicator& communicator : world_.linked->communicators) {
       world_.member_base.push_back(static_cast<std::uint32_t>(world_.member_thread.size()));
       for (const Rank rank : communicator.members)
@@ -79,9 +115,11 @@ class WorldBuilder {
   }
 
   void pairs() {
+    pairs_.reserve(world_.linked->endpoints.size());
     for_each_used([&](std::uint32_t index, std::uint32_t row) {
-      if (is_p2p(world_.program->endpoints[row].kind))
-        pairs_.push_back(pair_key(world_.linked->endpoints[index]));
+      if (!is_p2p(world_.program->endpoints[row].kind)) return;
+      const std::uint64_t key = pair_key(world_.linked->endpoints[index]);
+      if (pairs_.empty() || pairs_.back() != key) pairs_.push_back(key);
     });
     std::sort(pairs_.begin(), pairs_.end());
     pairs_.erase(std::unique(pairs_.begin(), pairs_.end()), pairs_.end());
@@ -89,7 +127,7 @@ class WorldBuilder {
   }
 
   void ports() {
-    const std::vector<std::uint32_t> keys = endpoint_keys(*world_.program);
+    const ScratchVector<std::uint32_t> keys = endpoint_keys(*world_.program);
     world_.ports.resize(world_.linked->endpoints.size());
     for_each_used([&](std::uint32_t index, std::uint32_t row) {
       const LinkedEndpoint& linked = world_.linked->endpoints[index];
@@ -124,7 +162,7 @@ class WorldBuilder {
   }
 
   CheckWorld world_;
-  std::vector<std::uint64_t> pairs_;
+  ScratchVector<std::uint64_t> pairs_;
 };
 
 }  // namespace

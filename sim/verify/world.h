@@ -5,10 +5,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "engine/program/link.h"
 #include "sim/verdict.h"
+#include "sim/verify/scratch.h"
 
 namespace plumbline::verify {
 
@@ -43,10 +43,13 @@ struct Link {
 struct CheckWorld {
   const LinkedProgram* linked = nullptr;
   const Program* program = nullptr;
-  std::vector<Port> ports;
-  std::vector<Link> links;
-  std::vector<std::uint32_t> member_base;  // per communicator, one more at the end; member = base + position
-  std::vector<std::uint32_t> member_thread;  // per member
+  ScratchVector<Port> ports;
+  ScratchVector<Link> links;
+  ScratchVector<std::uint32_t>
+      member_base;  // per communicator, one more at the end; member = base + position
+  ScratchVector<std::uint32_t> member_thread;  // per member
+  ScratchVector<std::uint32_t> range_of;       // per thread: which range of items, as threads may share one
+  std::uint32_t ranges = 0;                    // numbered by the first thread that has them
 
   std::size_t threads() const { return program->threads.size(); }
   const Port& port(std::size_t thread, unsigned endpoint) const {

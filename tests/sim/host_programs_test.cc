@@ -137,6 +137,29 @@ TEST(HostPrograms, N18AGraphIsLaunchedAsAWhole) {
   EXPECT_EQ(value_of_lines("0: recv C from 1 8 on A\n0: send D to 1 8 on A" + rank1), kDeadlock);
 }
 
+TEST(HostPrograms, N18AGroupIsCapturedOrItIsNot) {
+  const auto around = [](const std::string& group, const std::string& rest = "") {
+    return "0: graph_begin on S\n0: group on A: " + group + "\n0: graph_end\n" + rest;
+  };
+  // One communicator: the call is refused, and the communicator is as good as before.
+  const std::string one = around("send C to 1 8; recv C from 1 8 on T uncaptured", "0: send C to 1 8 on S\n");
+  EXPECT_EQ(value_of_lines(one + "1: recv C from 0 8 on S"), "ERROR(ncclInvalidUsage)");
+  // Two: they have the error for good (N82).
+  const std::string two = around("all_reduce C 8; all_reduce D 8 on T uncaptured", "0: send C to 1 8 on S\n");
+  EXPECT_EQ(value_of_lines(two + "1: recv C from 0 8 on S"), "DEADLOCK+ERROR(ncclInvalidUsage)");
+  EXPECT_EQ(value_of_lines(around("all_reduce C 8; all_reduce D 8 on T") +
+                           "1: group on S: all_reduce C 8; all_reduce D 8"),
+            "OK");
+  for (const char* refused :
+       {"1: launch on S\n0: group on S: send C to 1 8; recv C from 1 8 uncaptured",
+        "1: launch on S\n0: graph_begin on S\n0: group on A: send C to 1 8 uncaptured\n0: graph_end"}) {
+    const auto program = scenario_program(scenario_of_lines(refused));
+    ASSERT_FALSE(program) << refused;
+    EXPECT_NE(program.error().text().find("it goes before the graph"), std::string::npos)
+        << program.error().text();
+  }
+}
+
 TEST(HostPrograms, N37SendsOfAGraphAreRegistered) {
   const std::string body = "0: send C to 1 8 on S\n0: recv C from 1 8 on S\n";
   const std::string other = "1: send C to 0 8 on S\n1: recv C from 0 8 on S";

@@ -98,6 +98,110 @@ TEST(Lifecycle, NonblockingCallsReturnAndArePolled) {
   EXPECT_THAT(early.findings[0].why, HasSubstr("returns ncclInvalidArgument: communicator X is used before"));
 }
 
+// Rank 0's first use of X connects with rank 1, whose host is elsewhere until it has got something else.
+std::string first_use(const std::string& how, const std::string& between,
+                      const std::string& mode = "rendezvous+cold") {
+  return value("0: comm_init X 0 1" + how + "\n0: comm_ready X\n0: send X to 1 8 on S\n" + between +
+                   "0: send D to 1 8 on T\n1: comm_init X 0 1" + how +
+                   "\n1: comm_ready X\n1: recv D from 0 8 on T\n1: sync_stream T\n1: recv X from 0 8 on S",
+               model_named(mode).value());
+}
+
+TEST(Lifecycle, N2aANonblockingFirstUseHoldsItsCommunicatorNotItsHost) {
+  EXPECT_EQ(first_use("", ""), "DEADLOCK");
+  EXPECT_EQ(first_use(" nonblocking", ""), "OK");
+  EXPECT_EQ(first_use(" nonblocking", "", "rendezvous"), "OK");
+  // The poll waits for the connection, as the blocking call does.
+  EXPECT_EQ(first_use(" nonblocking", "0: comm_ready X\n"), "DEADLOCK");
+  EXPECT_EQ(first_use(" nonblocking", "0: comm_ready X\n", "rendezvous"), "OK");
+  // Until it is over every other call on the communicator is refused (N79), a connection or not.
+  EXPECT_EQ(first_use(" nonblocking", "0: comm_finalize X\n"), "ERROR(ncclInvalidArgument)");
+  // What is not enqueued yet does not hold its stream.
+  EXPECT_EQ(first_use(" nonblocking", "0: sync_stream S\n"), "OK");
+  EXPECT_EQ(first_use(" nonblocking", "0: sync_stream S\n", "rendezvous"), "DEADLOCK");
+}
+
+TEST(Lifecycle, N2aSeveralFirstUsesAtOnce) {
+  const std::string made = ": comm_init X 0 1 nonblocking\n", ready = ": comm_ready X\n";
+  const auto both = [&](const std::string& rank, const std::string& rest) {
+    return rank + made + rank + ": comm_init Y 0 1 nonblocking\n" + rank + ready + rank + ": comm_ready Y\n" +
+           rest;
+  };
+  EXPECT_EQ(value(both("0", "0: send X to 1 8 on S\n0: send Y to 1 8 on T\n") +
+                      both("1", "1: recv Y from 0 8 on T\n1: recv X from 0 8 on S"),
+                  cold()),
+            "OK");
+  // The same with collectives, whose members all meet (N3).
+  EXPECT_EQ(value(both("0", "0: all_reduce X 8 on S\n0: all_reduce Y 8 on T\n") +
+                      both("1", "1: all_reduce Y 8 on T\n1: all_reduce X 8 on S"),
+                  model_named("rendezvous+cold_collectives").value()),
+            "OK");
+}
+
+TEST(Lifecycle, N2aAConnectionThatNeverComes) {
+  const std::string begin =
+      "0: comm_init X 0 1 nonblocking\n0: comm_ready X\n0: send X to 1 8 on S\n"
+      "1: comm_init X 0 1 nonblocking\n1: comm_ready X\n";
+  // The host is at its end, its operation never gets to the device.
+  const ModeVerdict verdict = examine(begin + "1: launch on S", cold());
+  EXPECT_THAT(deadlock(verdict).why, HasSubstr("a first call to connect with that rank 1 never posts"));
+  // An abort gives it up.
+  EXPECT_EQ(value(begin + "1: launch on S\n0: comm_abort X", cold()), "OK");
+  // Connections that end in an internal error are reported by the poll.
+  EXPECT_EQ(value(begin + "0: comm_ready X\n0: comm_abort X\n1: group on S: send X to 0 8; recv X from 0 8\n"
+                          "1: comm_ready X\n1: comm_abort X",
+                  cold()),
+            "CROSSWIRED+INTERNAL_ERROR(truncated)");
+  // So is a peer that is gone.
+  EXPECT_EQ(value(begin + "0: comm_ready X\n0: comm_abort X\n1: exit", cold()), "ERROR(ncclSystemError)");
+}
+
+TEST(Lifecycle, N75AGrowIsAMeetingOfTheOldAndTheNew) {
+  const std::string lines =
+      "0: all_reduce X 8 on S\n0: comm_grow X into Y 0 1 2\n0: all_reduce Y 8 on S\n"
+      "1: all_reduce X 8 on S\n1: comm_grow X into Y 0 1 2\n1: all_reduce Y 8 on S\n";
+  const std::string made = "0: comm_init X 0 1\n1: comm_init X 0 1\n" + lines;
+  EXPECT_EQ(value(made + "2: comm_grow X into Y 0 1 2\n2: all_reduce Y 8 on S"), "OK");
+  // One that never joins stops all.
+  EXPECT_EQ(value(made + "2: launch on S"), "DEADLOCK");
+  // What is enqueued on the parent comes before.
+  EXPECT_EQ(
+      value("0: comm_init X 0 1\n1: comm_init X 0 1\n0: recv X from 1 8 on S\n0: comm_grow X into Y 0 1 2\n"
+            "1: comm_grow X into Y 0 1 2\n1: send X to 0 8 on S\n2: comm_grow X into Y 0 1 2"),
+      "DEADLOCK");
+  // It has to become larger.
+  EXPECT_EQ(
+      value("0: comm_init X 0 1\n1: comm_init X 0 1\n0: comm_grow X into Y 1 0\n1: comm_grow X into Y 1 0"),
+      "ERROR(ncclInvalidArgument)");
+}
+
+TEST(Lifecycle, N70ADeviceTwice) {
+  EXPECT_EQ(
+      value("0: comm_init_all X 0 1\n0: all_reduce X 8 on S\n1: comm_init_all X 0 1\n1: all_reduce X 8 on S"),
+      "OK");
+  const ModeVerdict verdict = examine("0: comm_init_all X 0 1 1\n1: comm_init_all X 0 1 1");
+  EXPECT_EQ(reference_value(verdict), "ERROR(ncclInvalidUsage)");
+  ASSERT_FALSE(verdict.findings.empty());
+  EXPECT_EQ(rules_behind(verdict.findings.front()), std::vector<std::string>{"N70"});
+}
+
+TEST(Lifecycle, N72RanksWithOtherReleases) {
+  // Both create X and use it; the second may make one call more.
+  const auto lines = [](const std::string& first, const std::string& second, const std::string& rest = "") {
+    return "0: comm_init X 0 1 " + first + "\n0: all_reduce X 8 on S\n1: comm_init X 0 1 " + second +
+           "\n1: all_reduce X 8 on S" + rest;
+  };
+  EXPECT_EQ(value(lines("release 2.28.9", "release 2.28.9")), "OK");
+  EXPECT_EQ(value(lines("release 2.28.9", "")), "OK");
+  // None of them has the communicator then: what they call on it is refused, too.
+  const ModeVerdict verdict = examine(lines("release 2.28.9", "release 2.27.3"));
+  EXPECT_EQ(reference_value(verdict), "ERROR(ncclInvalidArgument)+ERROR(ncclInvalidUsage)");
+  EXPECT_THAT(verdict.findings.front().why, HasSubstr("NCCL 2.27.3 and with 2.28.9"));
+  // A nonblocking one has the error until it is aborted (N82).
+  EXPECT_EQ(value(lines("release 2.28.9 nonblocking", "release 2.27.3 nonblocking", "\n1: comm_ready X")),
+            "ERROR(ncclInvalidArgument)+ERROR(ncclInvalidUsage)");
+}
+
 TEST(Lifecycle, SplitWaitsForTheParentsQueueAndAllItsRanks) {
   EXPECT_EQ(value("0: comm_split C into X 0 1\n0: all_reduce X 8 on S\n1: comm_split C into X 0 1\n"
                   "1: all_reduce X 8 on S\n2: comm_split C into X 0 1"),

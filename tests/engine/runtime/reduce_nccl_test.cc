@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
 
+#include "engine/runtime/float8.h"
 #include "engine/runtime/half.h"
 
 namespace plumbline {
@@ -26,11 +27,11 @@ CollectiveNumerics numerics(Numerics kind, std::size_t chunk_bytes = std::size_t
 // One row a member.
 template <typename T>
 std::vector<T> all_reduced(const CollectiveNumerics& how, DType dtype, ReduceOp op,
-                           const std::vector<std::vector<T>>& rows) {
+                           const std::vector<std::vector<T>>& rows, const std::vector<double>& factors = {}) {
   std::vector<const std::byte*> sources;
   for (const std::vector<T>& row : rows) sources.push_back(reinterpret_cast<const std::byte*>(row.data()));
   std::vector<T> out(rows.front().size());
-  all_reduce_as(how, dtype, op, sources, reinterpret_cast<std::byte*>(out.data()), out.size());
+  all_reduce_as(how, dtype, op, sources, reinterpret_cast<std::byte*>(out.data()), out.size(), factors);
   return out;
 }
 template <typename T>
@@ -163,6 +164,79 @@ TEST(ReduceNccl, N95AverageMultipliesFirst) {
   EXPECT_EQ(all_reduced(numerics(Numerics::kOrdered), DType::kF16, ReduceOp::kAvg, sevens)[0], h(7));
 }
 
+TEST(ReduceNccl, N96AFactorAMemberMultipliesBeforeTheSum) {
+  for (const Numerics kind : kAsNccl) {
+    EXPECT_EQ(all_reduced(numerics(kind), DType::kF32, ReduceOp::kSum, Floats{{3.0F}, {5.0F}}, {2.0, 0.5})[0],
+              8.5F);
+    // The factor is rounded to the type, 1/3 to 0.333251953 in f16, and so is each product.
+    const Halves sevens{{h(7)}, {h(7)}, {h(7)}};
+    const std::vector<double> thirds(3, 1.0 / 3.0);
+    EXPECT_EQ(all_reduced(numerics(kind), DType::kF16, ReduceOp::kSum, sevens, thirds)[0], h(6.99609375F));
+    EXPECT_EQ(all_reduced(numerics(kind), DType::kF16, ReduceOp::kSum, sevens, thirds),
+              all_reduced(numerics(kind), DType::kF16, ReduceOp::kAvg, sevens));
+    using Ints = std::vector<std::vector<std::int32_t>>;
+    EXPECT_EQ(all_reduced(numerics(kind), DType::kI32, ReduceOp::kSum, Ints{{3}, {4}}, {2, -1})[0], 2);
+  }
+  // The default adds the products in member order.
+  EXPECT_EQ(all_reduced(numerics(Numerics::kOrdered), DType::kF32, ReduceOp::kSum,
+                        Floats{{1e8F}, {-1e8F}, {1.0F}}, {1.0, 1.0, 2.0})[0],
+            2.0F);
+}
+
+using Bytes8 = std::vector<std::vector<std::uint8_t>>;
+constexpr std::uint8_t e4(float value) { return float_to_f8<E4M3>(value); }
+constexpr std::uint8_t e5(float value) { return float_to_f8<E5M2>(value); }
+
+TEST(ReduceNccl, N88EightBitTypesRoundAndSaturate) {
+  for (const Numerics kind : kAsNccl) {
+    const CollectiveNumerics how = numerics(kind);
+    EXPECT_EQ(all_reduced(how, DType::kF8E4M3, ReduceOp::kSum, Bytes8{{e4(1.5F)}, {e4(2.0F)}})[0], e4(3.5F));
+    // No sum is infinite: it is the largest number.
+    EXPECT_EQ(all_reduced(how, DType::kF8E4M3, ReduceOp::kSum, Bytes8{{e4(448)}, {e4(448)}})[0], e4(448));
+    EXPECT_EQ(all_reduced(how, DType::kF8E5M2, ReduceOp::kSum, Bytes8{{e5(-57344)}, {e5(-57344)}})[0],
+              e5(-57344));
+    EXPECT_EQ(all_reduced(how, DType::kF8E4M3, ReduceOp::kAvg, Bytes8{{e4(448)}, {e4(448)}})[0], e4(448));
+    EXPECT_EQ(all_reduced(how, DType::kF8E5M2, ReduceOp::kMax, Bytes8{{e5(kNan)}, {e5(-1)}})[0], e5(-1));
+  }
+  // 16 + 1 is 16 in e4m3, but the switch adds in f16: both together are not lost.
+  const Bytes8 rows{{e4(1)}, {e4(16)}, {e4(1)}};
+  EXPECT_EQ(all_reduced(numerics(Numerics::kRing), DType::kF8E4M3, ReduceOp::kSum, rows)[0], e4(16));
+  EXPECT_EQ(all_reduced(numerics(Numerics::kNvls), DType::kF8E4M3, ReduceOp::kSum, rows)[0], e4(18));
+  // f16 has no room for 2^15 and 2^-16 beside each other, and what it drops is dropped for good.
+  const Bytes8 far{{e5(32768)}, {e5(0x1p-16F)}, {e5(-32768)}};
+  EXPECT_EQ(all_reduced(numerics(Numerics::kNvls), DType::kF8E5M2, ReduceOp::kSum, far)[0], e5(0));
+}
+
+TEST(Float8, EveryNumberComesBackAndWhatLiesBetweenGoesToTheNearer) {
+  const auto check = [](auto format) {
+    using Format = decltype(format);
+    float before = 0;
+    for (unsigned bits = 0; bits < 128; ++bits) {
+      const float value = f8_to_float<Format>(static_cast<std::uint8_t>(bits));
+      if (!(std::fabs(value) <= Format::kLargest)) continue;
+      EXPECT_EQ(float_to_f8<Format>(value), bits);
+      EXPECT_EQ(float_to_f8<Format>(-value), bits | 0x80u);
+      if (bits == 0) continue;
+      // Halfway to the number below: to the even one of both.
+      const float between = before + (value - before) / 2;
+      EXPECT_EQ(float_to_f8<Format>(between), bits % 2 == 0 ? bits : bits - 1) << between;
+      EXPECT_EQ(float_to_f8<Format>(std::nextafter(between, value)), bits) << between;
+      EXPECT_EQ(float_to_f8<Format>(std::nextafter(between, before)), bits - 1) << between;
+      before = value;
+    }
+    EXPECT_EQ(before, Format::kLargest);
+    EXPECT_EQ(f8_to_float<Format>(float_to_f8<Format>(std::numeric_limits<float>::infinity())),
+              Format::kLargest);
+    EXPECT_TRUE(std::isnan(f8_to_float<Format>(float_to_f8<Format>(kNan))));
+  };
+  check(E4M3{});
+  check(E5M2{});
+  EXPECT_EQ(f8_to_float<E4M3>(1), 0x1p-9F);
+  EXPECT_EQ(f8_to_float<E5M2>(1), 0x1p-16F);
+  EXPECT_EQ(e4(1.0F), 0x38);
+  EXPECT_EQ(e5(1.0F), 0x3C);
+}
+
 TEST(ReduceNccl, N97ANanLosesAgainstANumber) {
   for (const Numerics kind : kAsNccl) {
     const CollectiveNumerics how = numerics(kind);
@@ -195,7 +269,6 @@ TEST(ReduceNccl, N99ProductsInTheElementType) {
                         Halves{{b(3)}, {b(5)}, {b(7)}})[0],
             b(105));
   using Longs = std::vector<std::vector<std::int64_t>>;
-  using Bytes8 = std::vector<std::vector<std::uint8_t>>;
   EXPECT_EQ(all_reduced(numerics(Numerics::kRing), DType::kI64, ReduceOp::kProd,
                         Longs{{1LL << 40}, {1LL << 40}})[0],
             0);

@@ -101,6 +101,24 @@ TEST(ScenarioText, GroupsInsideGroups) {
   EXPECT_EQ(parse_scenario_toml(print_scenario_toml(braces), "again").value(), braces);
 }
 
+TEST(ScenarioText, CallsThatCreateReadBackFromBothForms) {
+  for (const char* words :
+       {"group on S: send C to 1 8 uncaptured", "group on S: barrier C 1 on T uncaptured; barrier C 1",
+        "comm_init X 0 1 release 2.28.9", "comm_init X 0 1 release 2.30.0 nonblocking",
+        "comm_init_all X 0 1 1", "comm_init_all X 1 0", "comm_grow C into X 0 1 2",
+        "comm_grow C into X 2 1 0 nonblocking"}) {
+    const Scenario scenario = of_words(words);
+    EXPECT_NE(print_scenario_toml(scenario).find(std::string("\"") + words + '"'), std::string::npos)
+        << words;
+    EXPECT_EQ(parse_scenario_toml(print_scenario_toml(scenario), "again").value(), scenario) << words;
+    EXPECT_EQ(parse_scenario_lines(print_scenario_json(scenario), "again").value().front(), scenario)
+        << words;
+  }
+  EXPECT_EQ(nccl_release("2.28.9"), 22809);
+  for (const char* none : {"", "2.28", "2.28.9.1", "2..9", "2.280.1", "2.x.1", "-2.28.9", "2.+8.9"})
+    EXPECT_EQ(nccl_release(none), 0) << none;
+}
+
 struct Fault {
   const char* text;
   const char* message;  // the error's text contains this
@@ -172,6 +190,16 @@ TEST(ScenarioText, FaultsOfHostOperationsHaveTheirPlace) {
       {R"({"host":"group","stream":"S","ops":[{"op":"broadcast","comm":"C","bytes":1}]})", "lacks 'root'"},
       {R"({"host":"comm_init","comm":"X","ranks":[1]})", "ranks: communicator X does not hold rank 0"},
       {R"({"host":"comm_init","comm":"X","ranks":3})", "ranks: is a number; a list of ranks"},
+      {R"({"host":"comm_init","comm":"X","ranks":[0,0]})", "ranks[1]: names rank 0 a second time"},
+      {R"({"host":"comm_init","comm":"X","ranks":[0],"release":"new"})",
+       "release: 'new' is no release of NCCL; write 2.28.9"},
+      {R"({"host":"comm_init_all","comm":"X","ranks":[0],"nonblocking":true})",
+       "nonblocking: is not known here"},
+      {R"({"host":"comm_grow","comm":"X","ranks":[0,2],"parent":"C"})",
+       "ranks: communicator X does not hold rank 1"},
+      {R"({"host":"comm_grow","comm":"X","ranks":[0,1,2],"parent":"X"})",
+       "parent: a communicator is not made from itself"},
+      {R"({"host":"comm_grow","comm":"X","ranks":[0,1,2],"parent":"B"})", "no communicator is named 'B'"},
       {R"({"host":"exit","stream":"S"})", "stream: is not known here"},
       {R"({"host":"fault"})", "lacks 'stream'"},
       {R"({"host":"comm_sync","comm":"C","nonblocking":true})", "nonblocking: is not known here"},

@@ -20,13 +20,13 @@ struct Tally {
   int accepted = 0, declined = 0, faulty = 0;
 };
 
-auto uses(const std::vector<FirstUse>& list) {
+auto uses(const ScratchVector<FirstUse>& list) {
   std::vector<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t, bool>> out;
   for (const FirstUse& use : list) out.emplace_back(use.item, use.group, use.need, use.overtakes);
   return out;
 }
 
-auto decisions(const std::vector<Decision>& list) {
+auto decisions(const ScratchVector<Decision>& list) {
   std::vector<std::pair<std::uint32_t, std::uint32_t>> out;
   for (const Decision& decision : list) out.emplace_back(decision.item, decision.writer);
   return out;

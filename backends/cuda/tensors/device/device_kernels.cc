@@ -28,6 +28,9 @@ at::ScalarType scalar_type(DType type) {
       return at::kFloat;
     case DType::kF64:
       return at::kDouble;
+    case DType::kF8E4M3:  // a stage sees the bytes
+    case DType::kF8E5M2:
+      return at::kByte;
   }
   return at::kByte;
 }

@@ -1,0 +1,42 @@
+#include "sim/verify/scratch.h"
+
+#include <cstdlib>
+
+// A sanitizer sees a list's end only where the heap has made the list.
+#if defined(__SANITIZE_ADDRESS__)
+#define PL_SCRATCH_FROM_HEAP 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define PL_SCRATCH_FROM_HEAP 1
+#endif
+#endif
+
+namespace plumbline::verify {
+namespace scratch {
+
+thread_local Block block;
+
+Block::~Block() { std::free(begin); }
+
+}  // namespace scratch
+
+ScratchScope::ScratchScope() {
+#ifndef PL_SCRATCH_FROM_HEAP
+  scratch::Block& block = scratch::block;
+  if (block.begin == nullptr) {
+    block.begin = static_cast<std::byte*>(std::malloc(scratch::kSize));
+    block.next = block.begin;
+    block.end = block.begin == nullptr ? nullptr : block.begin + scratch::kSize;
+  }
+  ++block.scopes;
+#endif
+}
+
+ScratchScope::~ScratchScope() {
+#ifndef PL_SCRATCH_FROM_HEAP
+  scratch::Block& block = scratch::block;
+  if (--block.scopes == 0) block.next = block.begin;
+#endif
+}
+
+}  // namespace plumbline::verify

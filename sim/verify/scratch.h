@@ -1,0 +1,83 @@
+// Scratch: memory for what a check needs and nobody keeps. Many small Programs are checked in turn, each with some
+// hundred short lists; from one block a thread, which every check starts from its beginning, they cost nothing to ask
+// for and lie where the last check's have left the cache warm.
+//
+// ScratchVector is std::vector over that block. Outside a ScratchScope, for lists that are long, and when the block is
+// full it asks the heap as usual, so it is right everywhere; but a vector filled inside a scope is not to be used after
+// it, nor on another thread.
+#pragma once
+
+#include <cstddef>
+#include <new>
+#include <vector>
+
+namespace plumbline::verify {
+
+class ScratchScope {
+ public:
+  ScratchScope();
+  ~ScratchScope();  // of the outermost: all blocks taken on this thread are free again
+  ScratchScope(const ScratchScope&) = delete;
+  ScratchScope& operator=(const ScratchScope&) = delete;
+};
+
+namespace scratch {
+
+struct Block {
+  std::byte* begin = nullptr;
+  std::byte* next = nullptr;
+  std::byte* end = nullptr;
+  int scopes = 0;
+  ~Block();
+};
+extern thread_local Block block;
+
+// What a step of eight ranks takes several times over; a core's second-level cache holds it.
+constexpr std::size_t kSize = std::size_t{256} << 10;
+// Longer lists than this belong to large Programs, which would only lose what vectors leave behind as they grow.
+constexpr std::size_t kMost = std::size_t{16} << 10;
+
+// Null: the heap is to be asked.
+inline void* take(std::size_t bytes, std::size_t alignment) {
+  Block& from = block;
+  if (from.scopes == 0 || bytes > kMost) return nullptr;
+  const auto at = reinterpret_cast<std::size_t>(from.next);
+  const std::size_t skip = (alignment - at % alignment) % alignment;
+  if (bytes + skip > static_cast<std::size_t>(from.end - from.next)) return nullptr;
+  std::byte* const taken = from.next + skip;
+  from.next = taken + bytes;
+  return taken;
+}
+
+// False: it is the heap's.
+inline bool give_back(void* memory, std::size_t bytes) {
+  Block& to = block;
+  auto* const at = static_cast<std::byte*>(memory);
+  if (at < to.begin || at >= to.end) return false;
+  if (at + bytes == to.next) to.next = at;  // the last one taken
+  return true;
+}
+
+template <typename T>
+struct Allocator {
+  using value_type = T;
+  Allocator() = default;
+  template <typename U>
+  Allocator(const Allocator<U>&) {}  // NOLINT: allocators convert
+
+  T* allocate(std::size_t count) {
+    if (void* taken = take(count * sizeof(T), alignof(T))) return static_cast<T*>(taken);
+    return std::allocator<T>().allocate(count);
+  }
+  void deallocate(T* memory, std::size_t count) {
+    if (!give_back(memory, count * sizeof(T))) std::allocator<T>().deallocate(memory, count);
+  }
+  bool operator==(const Allocator&) const { return true; }
+};
+
+}  // namespace scratch
+
+template <typename T>
+using ScratchVector = std::vector<T, scratch::Allocator<T>>;
+
+}  // namespace plumbline::verify
