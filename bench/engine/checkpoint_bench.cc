@@ -4,13 +4,14 @@
 //   plumbline    save_sharded and open_verified + load_sharded: every byte hashed on the way out and verified on the
 //                way in, before the first tensor is touched
 //   torch        torch::save, and fsync of its file; torch::load
-// Files leave the page cache before each read. `save` and `load` are plain's time over plumbline's, `torch save` and
-// `torch load` plain's over torch's: medians of the rounds' quotients. `best_save` and `best_load` are the least time of
-// plain over the least of plumbline: what both do when nobody else is at the disk, which on a shared machine gives a
-// third of its rate in one round and all of it in the next. `extra_MiB` is how far the process' memory grew while it
+// Files leave the page cache before each read. `save` and `load` are plain's time over plumbline's, `torch_save` and
+// `torch_load` plain's over torch's: medians of the rounds' quotients. `best_save` and `best_load` are the least time
+// of plain over the least of plumbline: what both do when nobody else is at the disk, which on a shared machine gives
+// a third of its rate in one round and all of it in the next. `extra_MiB` is how far the process' memory grew while it
 // loaded.
 //
-// PLUMBLINE_BENCH_DIR says on which disk (default: here), PLUMBLINE_BENCH_MIB how much (default: 1024).
+// PLUMBLINE_BENCH_DIR says on which disk (default: here), PLUMBLINE_BENCH_MIB how much (default: 1024),
+// PLUMBLINE_BENCH_PAUSE how many seconds a disk that is a file on its host may settle before it is read (default: 3).
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -18,6 +19,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <ATen/ATen.h>
@@ -207,6 +209,8 @@ void round_of(std::vector<Way>& ways, int round, std::uint64_t digest, Memory& t
     return ways[(i + static_cast<std::size_t>(round)) % ways.size()];
   };
   for (std::size_t i = 0; i < ways.size(); ++i) way(i).save_times.push_back(time_of(way(i).save));
+  std::this_thread::sleep_for(
+      std::chrono::seconds(std::atoi(environment("PLUMBLINE_BENCH_PAUSE", "3").c_str())));
   for (std::size_t i = 0; i < ways.size(); ++i) {
     forget(way(i).file);
     target.clear();
