@@ -315,9 +315,14 @@ int Machine::group_of(int device, const std::vector<const GroupedCall*>& calls) 
   const Result<Issued> issued = world_.group(group);
   if (!issued) return kNcclInvalidArgument;
   for (const int other : others) static_cast<void>(world_.stream_wait(thread, other, issued->done));
-  if (issued->host == 0) return kNcclSuccess;
+  // A nonblocking communicator's connections are set up behind the call, which is under way until then (N2a).
   int code = kNcclSuccess;
-  for (const GroupedCall* call : calls) code = std::max(code, finish(call->comm, issued->host));
+  for (const GroupedCall* call : calls) {
+    const Token until = issued->host != 0
+                            ? issued->host
+                            : world_.lifecycle().pending(call->comm->communicator, call->comm->position);
+    if (until != 0) code = std::max(code, finish(call->comm, until));
+  }
   return code;
 }
 

@@ -24,8 +24,8 @@ Machine& called() {
 }
 
 std::optional<DType> dtype_of(int nccl) {
-  for (const DType type :
-       {DType::kU8, DType::kI32, DType::kI64, DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+  for (const DType type : {DType::kU8, DType::kI32, DType::kI64, DType::kF16, DType::kBF16, DType::kF32,
+                           DType::kF64, DType::kF8E4M3, DType::kF8E5M2}) {
     if (nccl_dtype(type) == nccl) return type;
   }
   return std::nullopt;
