@@ -321,7 +321,8 @@ int Machine::group_of(int device, const std::vector<const GroupedCall*>& calls) 
     const Token until = issued->host != 0
                             ? issued->host
                             : world_.lifecycle().pending(call->comm->communicator, call->comm->position);
-    if (until != 0) code = std::max(code, finish(call->comm, until));
+    if (until == 0 || world_.graph()[static_cast<sim::NodeId>(until)].done) continue;
+    code = std::max(code, finish(call->comm, until));
   }
   return code;
 }
