@@ -9,11 +9,12 @@
 namespace plumbline {
 
 Status for_each_at_once(std::size_t count, std::uint64_t bytes,
-                        const std::function<Status(std::size_t)>& work) {
+                        const std::function<Status(std::size_t)>& work, Bound bound) {
   constexpr std::uint64_t kWorthAThread = 8u << 20;
-  constexpr std::size_t kMost = 4;
-  const std::size_t threads = std::min({kMost, count, static_cast<std::size_t>(bytes / kWorthAThread),
-                                        static_cast<std::size_t>(usable_cores())});
+  constexpr std::size_t kMostOnCores = 4, kMostAtADisk = 16;
+  const std::size_t most =
+      bound == Bound::kDisk ? kMostAtADisk : std::min(kMostOnCores, static_cast<std::size_t>(usable_cores()));
+  const std::size_t threads = std::min({most, count, static_cast<std::size_t>(bytes / kWorthAThread)});
   std::vector<Status> results(count);
   std::atomic<bool> failed{false};
   share_out(count, threads, [&](std::size_t i) {

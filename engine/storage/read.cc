@@ -138,7 +138,7 @@ Status CheckpointReader::verify_all(const std::vector<ToVerify>& rows, const Sto
   std::uint64_t total = 0, done = 0;
   for (const ToVerify& row : rows) total += bytes(row);
   std::mutex mutex;
-  return for_each_at_once(rows.size(), total, [&](std::size_t i) -> Status {
+  const auto verify_row = [&](std::size_t i) -> Status {
     const ToVerify& row = rows[i];
     PL_TRY(row.entry == nullptr ? verify_header(*row.shard, row.digest) : verify_piece(row));
     if (!progress) return {};
@@ -146,7 +146,8 @@ Status CheckpointReader::verify_all(const std::vector<ToVerify>& rows, const Sto
     done += bytes(row);
     progress(done, total, row.shard->file->path());
     return {};
-  });
+  };
+  return for_each_at_once(rows.size(), total, verify_row, Bound::kDisk);
 }
 
 Status CheckpointReader::verify(const StorageProgress& progress, int rank, int ranks) const {

@@ -25,7 +25,8 @@ class CheckpointReader {
   const std::string& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
 
-  // Every byte of every file against the digests. Of several ranks each takes its share (rank of ranks).
+  // Every byte of every file against the digests, up to 16 blocks of 1 MiB at a time. Of several ranks each takes its
+  // share (rank of ranks).
   Status verify(const StorageProgress& progress = {}, int rank = 0, int ranks = 1) const;
 
   // The elements of `place`, in its order, into `data`, with no more than a block of 1 MiB in memory beside it. Of
