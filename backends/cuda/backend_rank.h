@@ -11,9 +11,7 @@ namespace plumbline::cuda {
 
 struct CudaBackend::Rank {
   Rank(ServedRank served_rank, bool timing)
-      : served(std::move(served_rank)),
-        events(served.local.device, timing),
-        pool(served.local.device, served.kernels->memory()) {}
+      : served(std::move(served_rank)), events(served.local.device, timing), pool(served.local.device) {}
 
   const LocalRank& local() const { return served.local; }
   StreamHandle stream(int row) const { return streams.at(static_cast<std::size_t>(row)).get(); }

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/model/arithmetic.h"
 #include "tests/backends/cuda/tensors/on_doubles.h"
 #include "tests/engine/train/small_run.h"
 
@@ -29,13 +30,7 @@ Trained trained(const RunConfig& config, Trainer::Options options) {
   return {trainer->record().steps, outcome ? outcome->exit_code : -1};
 }
 
-void expect_equal_training(const RunConfig& config, Level level, int exit_code = 0) {
-  const auto [sim, sim_code] = trained(config, {});
-  EXPECT_EQ(sim_code, exit_code);
-  Trainer::Options options;
-  options.driver = driver_on_doubles(config, level);
-  const auto [cuda, cuda_code] = trained(config, std::move(options));
-  EXPECT_EQ(cuda_code, exit_code);
+void expect_equal_rows(const std::vector<StepRow>& sim, const std::vector<StepRow>& cuda) {
   ASSERT_EQ(sim.size(), cuda.size());
   ASSERT_FALSE(sim.empty());
   for (std::size_t i = 0; i < sim.size(); ++i) {
@@ -47,6 +42,32 @@ void expect_equal_training(const RunConfig& config, Level level, int exit_code =
     EXPECT_EQ(sim[i].params_digest, cuda[i].params_digest);
     EXPECT_EQ(sim[i].optimizer_digest, cuda[i].optimizer_digest);
   }
+}
+
+void expect_equal_training(const RunConfig& config, Level level, int exit_code = 0) {
+  const auto [sim, sim_code] = trained(config, {});
+  EXPECT_EQ(sim_code, exit_code);
+  Trainer::Options options;
+  options.driver = driver_on_doubles(config, level);
+  const auto [cuda, cuda_code] = trained(config, std::move(options));
+  EXPECT_EQ(cuda_code, exit_code);
+  expect_equal_rows(sim, cuda);
+}
+
+// Stages with a place of their own, for which the doubles have the CPU: LibTorch's arithmetic, parameters and gradients
+// in managed memory, no memory for stashes. The simulator's stages in host memory, with the same arithmetic.
+void expect_equal_on_device(const RunConfig& config, Level level) {
+  use_libtorch_arithmetic(true);
+  const std::vector<StepRow> sim = trained(config, {}).rows;
+  CudaRunOptions run = run_on_doubles(config, level);
+  Trainer::Options options;
+  auto place = compute_on_device(run, nullptr);
+  ASSERT_TRUE(place) << place.error().text();
+  options.place = std::move(*place);
+  options.driver = driver_of(run);
+  const std::vector<StepRow> cuda = trained(config, std::move(options)).rows;
+  use_libtorch_arithmetic(false);
+  expect_equal_rows(sim, cuda);
 }
 
 TEST(CudaTraining, GivesTheSimulatorsNumbers) {
@@ -79,6 +100,42 @@ INSTANTIATE_TEST_SUITE_P(CudaTraining, OneDevice, testing::Values(Level::kLoopba
                          [](const auto& level) {
                            return level.param == Level::kLoopback ? "Loopback" : "SelfSend";
                          });
+
+TEST(CudaTraining, StagesOnADeviceGiveTheSimulatorsNumbers) {
+  for (const Layout& layout : std::vector<Layout>{{ScheduleKind::kOneFOneB, 2, 1, 4, 2},
+                                                  {ScheduleKind::kInterleaved, 4, 2, 4, 1},
+                                                  {ScheduleKind::kGenerator, 2, 1, 4, 1},
+                                                  {ScheduleKind::kGpipe, 2, 1, 3, 1}}) {
+    for (const Precision precision : {Precision::kFp32, Precision::kFp16, Precision::kBf16}) {
+      SCOPED_TRACE(layout.name());
+      RunConfig config = test::small_config(layout, precision);
+      config.train.iterations = 2;
+      if (layout.kind == ScheduleKind::kGenerator) config.schedule.generator = "zb-h1";
+      expect_equal_on_device(config, Level::kNccl);
+    }
+  }
+}
+
+TEST(CudaTraining, StagesOnADeviceTakeWhatTheOptimizerDoes) {
+  RunConfig config = test::small_config({ScheduleKind::kOneFOneB, 2, 1, 4, 2}, Precision::kBf16);
+  config.train.iterations = 3;
+  config.optimizer.distributed = true;  // parameters in slots
+  expect_equal_on_device(config, Level::kNccl);
+  config.optimizer.overlap_grad_reduce = config.optimizer.overlap_param_gather = true;
+  expect_equal_on_device(config, Level::kNccl);
+  config.optimizer.distributed = config.optimizer.overlap_param_gather = false;
+  config.optimizer.overlap_grad_reduce = false;
+  config.memory.recompute = Recompute::kFull;
+  expect_equal_on_device(config, Level::kLoopback);
+  config.memory.recompute = Recompute::kSelective;
+  expect_equal_on_device(config, Level::kSelfSend);
+}
+
+TEST(CudaTraining, StagesOnADeviceNeedALibTorchThatHasIt) {
+  CudaRunOptions run;  // real libraries, or none: never the doubles
+  run.level = Level::kLoopback;
+  EXPECT_FALSE(compute_on_device(run, nullptr));
+}
 
 // Batched calls with pp = 2 and two chunks pair the wrong messages. The bytes arrive; that they are others' is said.
 TEST(CudaTraining, FindsCrossedLabels) {
