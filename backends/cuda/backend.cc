@@ -112,8 +112,11 @@ Status CudaBackend::set_program(const LinkedProgram& linked) {
         "no processes that end");
   }
   index_.assign(linked.program->threads.size(), ranks_.size());
+  const Result<std::vector<int>> rows = transport_->stream_rows(linked);
+  if (!rows) return tl::unexpected(rows.error());
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     index_[ranks_[i]->local().thread] = i;
+    ranks_[i]->rows = *rows;
     PL_TRY(prepare(*ranks_[i]));
   }
   return transport_->set_program(linked);
@@ -121,7 +124,10 @@ Status CudaBackend::set_program(const LinkedProgram& linked) {
 
 Status CudaBackend::prepare(Rank& rank) {
   const std::uint32_t thread = rank.local().thread;
-  for (const int row : streams_of(program(), thread)) {
+  std::set<int> used;
+  for (const int row : streams_of(program(), thread)) used.insert(rank.rows[static_cast<std::size_t>(row)]);
+  std::erase_if(rank.streams, [&](const auto& stream) { return !used.contains(stream.first); });
+  for (const int row : used) {
     if (rank.streams.contains(row)) continue;
     Result<Stream> stream = Stream::create(rank.local().device);
     if (!stream) return tl::unexpected(stream.error());

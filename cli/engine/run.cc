@@ -156,7 +156,7 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
 void add_backend_options(CLI::App& app, RunOptions& options) {
   app.add_option("--backend", options.backend,
                  "sim (all ranks here, in virtual time), gloo (a process a rank), or cuda (all ranks on this "
-                 "machine's GPUs; stages compute on the host)");
+                 "machine's GPUs)");
   app.add_option("--nproc", options.nproc, "gloo: start so many ranks on this machine");
   app.add_option("--rank", options.rank, "gloo: be this rank of --world-size, started by hand");
   app.add_option("--world-size", options.world, "gloo: ranks in all");

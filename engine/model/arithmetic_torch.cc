@@ -28,8 +28,8 @@ Tensor out(const Tensor& tensor, at::ScalarType type) {
   return tensor.scalar_type() == type ? tensor : tensor.to(type);
 }
 
-// alpha a b, rounded once, of batches of matrices. LibTorch 1.13 multiplies what is in the unused summand by beta on the
-// CPU, NaN or not; a device's library does not look at it.
+// alpha a b, rounded once, of batches of matrices. LibTorch 1.13 multiplies what is in the unused summand by beta on
+// the CPU, NaN or not; a device's library does not look at it.
 Tensor batched(const Tensor& a, const Tensor& b, double alpha) {
   const Tensor left = in(a), right = in(b);
   if (left.device().is_cpu()) return out(at::bmm(left, right).mul_(alpha), a.scalar_type());

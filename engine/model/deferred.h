@@ -38,8 +38,8 @@ class DeferredGradients {
   std::vector<Entry> entries_;
 };
 
-// While it lives, backwards begun by this thread put off to `into`. LibTorch runs the backward of tensors on a device in
-// a thread of its own and hands that the caller's debug information along, so this is a piece of that.
+// While it lives, backwards begun by this thread put off to `into`. LibTorch runs the backward of tensors on a device
+// in a thread of its own and hands that the caller's debug information along, so this is a piece of that.
 class DeferScope {
  public:
   explicit DeferScope(DeferredGradients& into);

@@ -77,8 +77,8 @@ class StageWorker : public Worker {
   // stream and reads nothing of what the device writes; all others are for the host, in their turn on the stream.
   static bool on_device(KernelKind kind);
   bool has_place() const { return parts_.place.has_value(); }
-  // Once through each stage, forwards and backwards on a batch that is thrown away, so that nothing is loaded, chosen or
-  // allocated for the first time while streams wait for each other. Leaves no trace.
+  // Once through each stage, forwards and backwards on a batch that is thrown away, so that nothing is loaded, chosen
+  // or allocated for the first time while streams wait for each other. Leaves no trace.
   Status warm_up(const Program& program);
   Status bind(const SlotClass& slot, const SlotMemory& memory) override;
   Status launch(const KernelCall& call, SlotStore& slots) override;

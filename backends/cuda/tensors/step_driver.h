@@ -52,8 +52,8 @@ Result<Placement> level_for(int ranks, std::optional<Level> wished, const Librar
 // Makes LibTorch's side of a device; null: this build's LibTorch has no CUDA.
 using TensorDeviceMaker = std::function<std::unique_ptr<TensorDevice>(int ordinal)>;
 // Stages compute on the ranks' devices: sets options.make_kernels, and returns where each rank computes, for
-// Trainer::Options::place. Without a maker that is an error (kUnsupported), except on the doubles, where the CPU stands for
-// the device.
+// Trainer::Options::place. Without a maker that is an error (kUnsupported), except on the doubles, where the CPU stands
+// for the device.
 Result<std::function<std::optional<ComputePlace>(Rank)>> compute_on_device(CudaRunOptions& options,
                                                                            const TensorDeviceMaker& maker);
 

@@ -135,8 +135,8 @@ RunConfig small_model() {
   return config;
 }
 
-// The operators that a stage calls on a device must not make the host wait for it: those that bring a value to the host,
-// or whose result has a size that depends on values.
+// The operators that a stage calls on a device must not make the host wait for it: none may bring a value to the host,
+// or have a result whose size depends on values.
 TEST(Arithmetic, AStageNeverWaitsForTheDevice) {
   const RunConfig config = small_model();
   const ModelFamily& family = **find_model("gpt");

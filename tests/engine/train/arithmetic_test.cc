@@ -1,5 +1,5 @@
-// Runs whose stages compute in LibTorch's arithmetic against runs in the engine's: apart by what tolerance.h derives, and
-// not further. This is the arithmetic of a device, and the bound that a device's runs are held to.
+// Runs whose stages compute in LibTorch's arithmetic against runs in the engine's: apart by what tolerance.h derives,
+// and not further. This is the arithmetic of a device, and the bound that a device's runs are held to.
 #include "engine/model/arithmetic.h"
 
 #include <cmath>
