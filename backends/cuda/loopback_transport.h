@@ -11,11 +11,11 @@
 // not yet recorded holds nobody back.
 //
 // Operations of a group run side by side (N12). The sends come first and hold up nobody: each publishes, and their
-// waits for being taken end the group. All receives but one get a helper stream, forked from the user's stream and joined to
-// it; those of one channel share one, so that they keep their order, and so do several sends of one channel, of which
-// each but the first waits for its stage. Groups of a communicator follow one another on a rank whatever their stream
-// (N6), by an event. A group of several communicators, or of collectives and messages, runs piece by piece in the order
-// in which NCCL would (N15, N16).
+// waits for being taken end the group. All receives but one get a helper stream, forked from the user's stream and
+// joined to it; those of one channel share one, so that they keep their order, and so do several sends of one channel,
+// of which each but the first waits for its stage. Groups of a communicator follow one another on a rank whatever their
+// stream (N6), by an event. A group of several communicators, or of collectives and messages, runs piece by piece in
+// the order in which NCCL would (N15, N16).
 //
 // Receivers copy by cudaMemcpyAsync, or have NCCL do it: a send to oneself on a communicator of one rank (self_send.h).
 // Then NCCL's own kernels, groups and enqueueing run on the user's streams, between the same waits.
