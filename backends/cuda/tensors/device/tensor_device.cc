@@ -7,6 +7,7 @@
 #include <ATen/Context.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
+#include <torch/version.h>
 
 namespace plumbline::cuda {
 namespace {
@@ -60,6 +61,9 @@ void set_up_device_tensors() {
   context.setFloat32MatmulPrecision("highest");
   context.setAllowFP16ReductionCuBLAS(false);
   context.setAllowBF16ReductionCuBLAS(false);
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 2
+  context.setDeterministicFillUninitializedMemory(false);  // everything here is written before it is read
+#endif
 }
 
 }  // namespace plumbline::cuda
