@@ -1,5 +1,6 @@
 // Training with the real workers, LibTorch on the CPU, on CUDA streams of the doubles: the numbers of every step must
 // be the simulator's, bit for bit.
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -129,6 +130,73 @@ TEST(CudaTraining, StagesOnADeviceTakeWhatTheOptimizerDoes) {
   expect_equal_on_device(config, Level::kLoopback);
   config.memory.recompute = Recompute::kSelective;
   expect_equal_on_device(config, Level::kSelfSend);
+}
+
+// A device whose work is done when it is enqueued, as far as its stream has got: what is before it on the stream must
+// be there, so that only Programs in which no rank waits for one that is enqueued later can run on it.
+class PromptDevice final : public TensorDevice {
+ public:
+  struct Calls {
+    int entered = 0, reserved = 0, synchronized = 0;
+    Bytes bytes = 0;
+  };
+  PromptDevice(const Doubles& on, Calls& calls) : on_(on), calls_(calls) {}
+  at::Device device() const override { return at::kCPU; }
+  std::shared_ptr<void> enter(StreamHandle stream) override {
+    ++calls_.entered;
+    while (on_.libraries->cuda.cudaStreamQuery(stream) != kCudaSuccess) {
+      if (on_.step() == 0) break;
+    }
+    EXPECT_EQ(kCudaSuccess, on_.libraries->cuda.cudaStreamQuery(stream));
+    return nullptr;
+  }
+  Status reserve(Bytes bytes) override {
+    ++calls_.reserved;
+    calls_.bytes = std::max(calls_.bytes, bytes);
+    return {};
+  }
+  Status synchronize(StreamHandle /*stream*/) override {
+    ++calls_.synchronized;
+    return {};
+  }
+
+ private:
+  const Doubles& on_;
+  Calls& calls_;
+};
+
+// The path of a real device: stages are launched where they are enqueued, everything else from its stream; what is
+// needed later is reserved, and each stage runs once, before the first step.
+TEST(CudaTraining, StagesThatAreEnqueuedGiveTheSimulatorsNumbers) {
+  for (const Layout& layout : std::vector<Layout>{{ScheduleKind::kOneFOneB, 1, 1, 4, 2},
+                                                  {ScheduleKind::kGpipe, 1, 1, 3, 1},
+                                                  {ScheduleKind::kForwardOnly, 2, 1, 4, 2}}) {
+    SCOPED_TRACE(layout.name());
+    RunConfig config = test::small_config(layout, Precision::kFp16);
+    config.train.iterations = 3;
+    use_libtorch_arithmetic(true);
+    const std::vector<StepRow> sim = trained(config, {}).rows;
+    CudaRunOptions run = run_on_doubles(config, Level::kNccl);
+    Trainer::Options options;
+    auto place = compute_on_device(run, nullptr);
+    ASSERT_TRUE(place) << place.error().text();
+    const Doubles& on = doubles(config.parallel.pp * config.parallel.dp);
+    PromptDevice::Calls calls;
+    run.make_kernels = [&](const Libraries& loaded, Rank, Worker& worker) {
+      return std::make_unique<DeviceKernels>(loaded, dynamic_cast<StageWorker&>(worker),
+                                             std::make_unique<PromptDevice>(on, calls));
+    };
+    options.place = std::move(*place);
+    options.driver = driver_of(run);
+    const std::vector<StepRow> cuda = trained(config, std::move(options)).rows;
+    use_libtorch_arithmetic(false);
+    expect_equal_rows(sim, cuda);
+    const int ranks = config.parallel.pp * config.parallel.dp;
+    EXPECT_EQ(calls.reserved, ranks) << "once a rank: an evaluation needs no more";
+    EXPECT_EQ(calls.synchronized, ranks);
+    const bool stashes = layout.kind != ScheduleKind::kForwardOnly;
+    EXPECT_EQ(stashes, calls.bytes > 0) << "what stashes stand for";
+  }
 }
 
 TEST(CudaTraining, StagesOnADeviceNeedALibTorchThatHasIt) {
