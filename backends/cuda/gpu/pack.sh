@@ -23,7 +23,8 @@ git ls-files -co --exclude-standard -- dev LICENSE engine sim backends/cuda test
   xargs -0 cp --parents -t "$root"
 cp -r -L "$include/fmt" "$include/tl" "$include/toml++" "$include/nlohmann" "$include/CLI" "$root/third_party/include/"
 cp -L "$include"/xxhash.h "$include/zlib.h" "$root/third_party/include/"
-zconf=$(find "$include" -maxdepth 2 -name zconf.h | head -n 1)
+# What zlib.h includes lies elsewhere on some systems, and other libraries have a file of that name too.
+zconf=$(echo '#include <zlib.h>' | "${CXX:-g++}" -M -x c++ - | tr ' ' '\n' | grep '/zconf\.h$' | head -n 1)
 cp -L "$zconf" "$root/third_party/include/"
 if compgen -G "$include/xxh3.h" >/dev/null; then cp -L "$include/xxh3.h" "$root/third_party/include/"; fi
 for part in googletest googlemock; do
