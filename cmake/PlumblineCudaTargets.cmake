@@ -68,11 +68,17 @@ add_library(plumbline_cuda_device STATIC ${sources})
 target_compile_features(plumbline_cuda_device PUBLIC cxx_std_20)
 target_include_directories(plumbline_cuda_device SYSTEM PUBLIC ${PLUMBLINE_CUDA_INCLUDES})
 target_compile_definitions(plumbline_cuda_device PUBLIC C10_CUDA_NO_CMAKE_CONFIGURE_FILE=1)
-target_link_libraries(plumbline_cuda_device PRIVATE plumbline_flags PUBLIC plumbline_torch plumbline_cuda
+target_link_libraries(plumbline_cuda_device PRIVATE plumbline_flags PUBLIC plumbline_torch plumbline_cuda_tensors
   "${plumbline_torch_lib}/libc10_cuda.so" "${PLUMBLINE_CUDART_LIBRARY}")
 add_executable(plumbline_device_smoke tests/backends/cuda/tensors/device/smoke.cc)
-target_link_libraries(plumbline_device_smoke PRIVATE plumbline_flags plumbline_cuda_device)
+target_link_libraries(plumbline_device_smoke PRIVATE plumbline_flags)
 # LibTorch's CUDA kernels register themselves, so the library stays although nothing names it; what it needs itself is
 # looked for where the program runs.
-target_link_options(plumbline_device_smoke PRIVATE -Wl,--no-as-needed "${plumbline_torch_lib}/libtorch_cuda.so" -Wl,--as-needed
-  -Wl,--allow-shlib-undefined)
+set(PLUMBLINE_TORCH_CUDA_LIBRARY "${plumbline_torch_lib}/libtorch_cuda.so")
+function(plumbline_with_device program)
+  target_link_libraries(${program} PRIVATE plumbline_cuda_device)
+  target_compile_definitions(${program} PRIVATE PLUMBLINE_HAVE_CUDA_TENSORS=1)
+  target_link_options(${program} PRIVATE -Wl,--no-as-needed "${PLUMBLINE_TORCH_CUDA_LIBRARY}" -Wl,--as-needed
+    -Wl,--allow-shlib-undefined)
+endfunction()
+plumbline_with_device(plumbline_device_smoke)

@@ -35,23 +35,36 @@ std::set<int> streams_of(const Program& program, std::uint32_t thread) {
   return rows;
 }
 
-// The most slots of each size that are live at one time, in host order, both arms counted.
+// The most slots of each sort that are live at one time, in host order, both arms counted; of those without memory the
+// most bytes.
 class LiveSlots {
  public:
-  LiveSlots(const Program& program, std::uint32_t thread) : program_(program) {
+  LiveSlots(const Program& program, std::uint32_t thread, const StageKernels& kernels) : program_(program) {
+    for (const SlotClass& row : program.slots) places_.push_back(kernels.memory(row));
     for (const Item item : program.thread_items(thread)) count(item);
   }
-  std::map<Bytes, std::size_t> peaks;
+  std::map<MemoryPool::Sort, std::size_t> peaks;
+  Bytes unseen = 0;
 
  private:
   void write(std::uint16_t slot, int microbatch) {
     const SlotClass& row = program_.slots[slot];
     if (row.persistent || !live_.insert({slot, row.per_microbatch ? microbatch : -1}).second) return;
-    peaks[row.bytes] = std::max(peaks[row.bytes], ++now_[row.bytes]);
+    if (!places_[slot]) {
+      unseen = std::max(unseen, unseen_now_ += row.bytes);
+      return;
+    }
+    const MemoryPool::Sort sort{*places_[slot], row.bytes};
+    peaks[sort] = std::max(peaks[sort], ++now_[sort]);
   }
   void release(std::uint16_t slot, int microbatch) {
     const SlotClass& row = program_.slots[slot];
-    if (live_.erase({slot, row.per_microbatch ? microbatch : -1}) > 0) --now_[row.bytes];
+    if (live_.erase({slot, row.per_microbatch ? microbatch : -1}) == 0) return;
+    if (places_[slot]) {
+      --now_[{*places_[slot], row.bytes}];
+    } else {
+      unseen_now_ -= row.bytes;
+    }
   }
   void count(Item item) {
     const int microbatch = item_microbatch(item);
@@ -70,7 +83,9 @@ class LiveSlots {
 
   const Program& program_;
   std::set<std::pair<std::uint16_t, int>> live_;
-  std::map<Bytes, std::size_t> now_;
+  std::vector<std::optional<MemoryKind>> places_;  // by slot
+  std::map<MemoryPool::Sort, std::size_t> now_;
+  Bytes unseen_now_ = 0;
 };
 
 }  // namespace
@@ -97,8 +112,11 @@ Status CudaBackend::set_program(const LinkedProgram& linked) {
         "no processes that end");
   }
   index_.assign(linked.program->threads.size(), ranks_.size());
+  const Result<std::vector<int>> rows = transport_->stream_rows(linked);
+  if (!rows) return tl::unexpected(rows.error());
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     index_[ranks_[i]->local().thread] = i;
+    ranks_[i]->rows = *rows;
     PL_TRY(prepare(*ranks_[i]));
   }
   return transport_->set_program(linked);
@@ -106,7 +124,10 @@ Status CudaBackend::set_program(const LinkedProgram& linked) {
 
 Status CudaBackend::prepare(Rank& rank) {
   const std::uint32_t thread = rank.local().thread;
-  for (const int row : streams_of(program(), thread)) {
+  std::set<int> used;
+  for (const int row : streams_of(program(), thread)) used.insert(rank.rows[static_cast<std::size_t>(row)]);
+  std::erase_if(rank.streams, [&](const auto& stream) { return !used.contains(stream.first); });
+  for (const int row : used) {
     if (rank.streams.contains(row)) continue;
     Result<Stream> stream = Stream::create(rank.local().device);
     if (!stream) return tl::unexpected(stream.error());
@@ -126,11 +147,12 @@ Status CudaBackend::prepare(Rank& rank) {
       PL_ASSERT_MSG(slot.bytes == row.bytes, row.name);
       continue;
     }
-    Result<Memory> memory = Memory::allocate(rank.local().device, rank.served.kernels->memory(), row.bytes);
+    const MemoryKind kind = rank.served.kernels->memory(row).value_or(MemoryKind::kHost);
+    Result<Memory> memory = Memory::allocate(rank.local().device, kind, row.bytes);
     if (!memory) return tl::unexpected(memory.error());
     slot = {std::move(*memory), row.bytes, true};
     const StreamHandle compute = rank.stream(kComputeStream);
-    if (rank.served.kernels->memory() == MemoryKind::kHost) {
+    if (kind != MemoryKind::kDevice) {
       std::fill_n(slot.memory.get(), row.bytes, std::byte{0});
     } else {
       PL_CUDA(*rank.local().device.libraries, cudaMemsetAsync, slot.memory.get(), 0,
@@ -138,9 +160,9 @@ Status CudaBackend::prepare(Rank& rank) {
     }
     PL_TRY(rank.served.kernels->bind(row, {slot.memory.get(), row.bytes, row.dtype}, compute));
   }
-  for (const auto& [bytes, count] : LiveSlots(program(), thread).peaks)
-    PL_TRY(rank.pool.reserve(bytes, count + 2));
-  return {};
+  const LiveSlots live(program(), thread, *rank.served.kernels);
+  for (const auto& [sort, count] : live.peaks) PL_TRY(rank.pool.reserve(sort, count + 2));
+  return rank.served.kernels->warm_up(program(), live.unseen, rank.stream(kComputeStream));
 }
 
 Status CudaBackend::begin_step(const LinkedProgram& linked) {
@@ -191,11 +213,13 @@ Result<EventHandle> CudaBackend::start_event(Rank& rank, StreamHandle stream) {
 Result<std::byte*> CudaBackend::memory_for(Rank& rank, const sim::Use& use, bool writes) {
   const SlotClass& row = program().slots[use.slot_class];
   if (row.persistent) return rank.persistent.at(row.name).memory.get();
+  const std::optional<MemoryKind> kind = rank.served.kernels->memory(row);
+  if (!kind) return nullptr;
   Rank::Instance& instance = rank.instances[use.instance];
   if (instance.has_block) return instance.data;
   // A fragment may read what nobody wrote: it gets a block as well.
   const Result<MemoryPool::BlockId> block =
-      rank.pool.take(row.bytes, [this](Token token) { return done(token); });
+      rank.pool.take({*kind, row.bytes}, [this](Token token) { return done(token); });
   if (!block) return tl::unexpected(block.error());
   instance.block = *block;
   instance.has_block = true;

@@ -60,7 +60,7 @@ Result<Issued> CudaBackend::launch(std::uint32_t thread, std::uint32_t item_inde
     const bool fresh = use.access == sim::Access::kWrite && !row.persistent;
     const Result<std::byte*> data = memory_for(rank, use, fresh);
     if (!data) return tl::unexpected(data.error());
-    if (fresh && options_.clear_slots)
+    if (fresh && options_.clear_slots && *data != nullptr)
       PL_CUDA(on, cudaMemsetAsync, *data, 0, static_cast<std::size_t>(row.bytes), stream);
     memory.push_back(
         {{use.slot_class, row.per_microbatch ? microbatch : kNoMicrobatch}, {*data, row.bytes, row.dtype}});

@@ -11,12 +11,10 @@ namespace plumbline::cuda {
 
 struct CudaBackend::Rank {
   Rank(ServedRank served_rank, bool timing)
-      : served(std::move(served_rank)),
-        events(served.local.device, timing),
-        pool(served.local.device, served.kernels->memory()) {}
+      : served(std::move(served_rank)), events(served.local.device, timing), pool(served.local.device) {}
 
   const LocalRank& local() const { return served.local; }
-  StreamHandle stream(int row) const { return streams.at(static_cast<std::size_t>(row)).get(); }
+  StreamHandle stream(int row) const { return streams.at(rows[static_cast<std::size_t>(row)]).get(); }
 
   // A slot's memory, and what uses it.
   struct Instance {
@@ -36,7 +34,8 @@ struct CudaBackend::Rank {
   };
 
   ServedRank served;
-  std::map<int, Stream> streams;  // by row of Program::streams; those the rank uses
+  std::vector<int> rows;          // Transport::stream_rows
+  std::map<int, Stream> streams;  // by such a row; those the rank uses
   EventPool events;
   MemoryPool pool;
   std::map<std::string, Persistent> persistent;

@@ -33,18 +33,20 @@ constexpr int kCudaErrorNotReady = 600;
 constexpr int kCudaErrorNotSupported = 801;
 constexpr int kCudaErrorCaptureUnsupported = 900;  // cudaErrorStreamCaptureUnsupported
 
-constexpr unsigned kStreamNonBlocking = 1;   // cudaStreamNonBlocking
-constexpr unsigned kEventDefault = 0;        // with timing
-constexpr unsigned kEventDisableTiming = 2;  // cudaEventDisableTiming
-constexpr unsigned kHostAllocPortable = 1;   // cudaHostAllocPortable
-constexpr unsigned kHostAllocMapped = 2;     // cudaHostAllocMapped
-constexpr int kMemcpyDefault = 4;            // cudaMemcpyDefault: the direction follows from the pointers
-constexpr int kCaptureModeThreadLocal = 1;   // cudaStreamCaptureModeThreadLocal
-constexpr int kComputeMajor = 75;            // cudaDevAttrComputeCapabilityMajor
-constexpr int kComputeMinor = 76;            // cudaDevAttrComputeCapabilityMinor
-constexpr int kMultiprocessors = 16;         // cudaDevAttrMultiProcessorCount
-constexpr unsigned kWaitValueGeq = 0;        // CU_STREAM_WAIT_VALUE_GEQ: (int32)(*address - value) >= 0
-constexpr unsigned kWriteValueDefault = 0;   // CU_STREAM_WRITE_VALUE_DEFAULT
+constexpr unsigned kStreamNonBlocking = 1;    // cudaStreamNonBlocking
+constexpr unsigned kEventDefault = 0;         // with timing
+constexpr unsigned kEventDisableTiming = 2;   // cudaEventDisableTiming
+constexpr unsigned kHostAllocPortable = 1;    // cudaHostAllocPortable
+constexpr unsigned kHostAllocMapped = 2;      // cudaHostAllocMapped
+constexpr int kMemcpyDefault = 4;             // cudaMemcpyDefault: the direction follows from the pointers
+constexpr int kCaptureModeThreadLocal = 1;    // cudaStreamCaptureModeThreadLocal
+constexpr int kComputeMajor = 75;             // cudaDevAttrComputeCapabilityMajor
+constexpr int kComputeMinor = 76;             // cudaDevAttrComputeCapabilityMinor
+constexpr int kMultiprocessors = 16;          // cudaDevAttrMultiProcessorCount
+constexpr int kConcurrentManagedAccess = 89;  // cudaDevAttrConcurrentManagedAccess
+constexpr unsigned kMemAttachGlobal = 1;      // cudaMemAttachGlobal
+constexpr unsigned kWaitValueGeq = 0;         // CU_STREAM_WAIT_VALUE_GEQ: (int32)(*address - value) >= 0
+constexpr unsigned kWriteValueDefault = 0;    // CU_STREAM_WRITE_VALUE_DEFAULT
 
 // X(name, (parameters)): functions of libcudart that return cudaError_t.
 #define PLUMBLINE_CUDA_RUNTIME(X)                                                                 \
@@ -59,6 +61,7 @@ constexpr unsigned kWriteValueDefault = 0;   // CU_STREAM_WRITE_VALUE_DEFAULT
   X(cudaMalloc, (void**, std::size_t))                                                            \
   X(cudaFree, (void*))                                                                            \
   X(cudaHostAlloc, (void**, std::size_t, unsigned))                                               \
+  X(cudaMallocManaged, (void**, std::size_t, unsigned))                                           \
   X(cudaFreeHost, (void*))                                                                        \
   X(cudaStreamCreateWithFlags, (plumbline::cuda::StreamHandle*, unsigned))                        \
   X(cudaStreamDestroy, (plumbline::cuda::StreamHandle))                                           \

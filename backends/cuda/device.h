@@ -66,6 +66,9 @@ class EventPool {
 enum class MemoryKind : std::uint8_t {
   kDevice,
   kHost,  // page-locked, which the device reads and writes as well
+  // Of both, at one address: managed memory, which moves to whoever touches it. Where a device does not let the host
+  // at it while its kernels run (Windows, some virtual devices), page-locked memory instead.
+  kManaged,
 };
 
 class Memory {

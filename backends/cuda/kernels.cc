@@ -5,19 +5,19 @@
 namespace plumbline::cuda {
 
 // One launch, from the moment it is enqueued to its turn.
-struct HostKernels::Turn final : SlotStore {
+struct HostKernels::Turn {
   HostKernels* owner = nullptr;
   KernelCall call;
-  std::vector<std::pair<SlotRef, SlotMemory>> slots;
-
-  SlotMemory slot(SlotRef ref) override {
-    for (const auto& [known, memory] : slots) {
-      if (known.slot_class != ref.slot_class) continue;
-      if (known.microbatch == ref.microbatch || known.microbatch == kNoMicrobatch) return memory;
-    }
-    return {};
-  }
+  ListedSlots slots;
 };
+
+SlotMemory ListedSlots::slot(SlotRef ref) {
+  for (const auto& [known, memory] : slots_) {
+    if (known.slot_class != ref.slot_class) continue;
+    if (known.microbatch == ref.microbatch || known.microbatch == kNoMicrobatch) return memory;
+  }
+  return {};
+}
 
 void HostKernels::run(void* argument) {
   const std::unique_ptr<Turn> turn(static_cast<Turn*>(argument));
@@ -26,7 +26,7 @@ void HostKernels::run(void* argument) {
     const std::lock_guard lock(own.mutex_);
     if (own.error_) return;  // after a failure nothing more is computed
   }
-  Status status = own.worker_->launch(turn->call, *turn);
+  Status status = own.worker_->launch(turn->call, turn->slots);
   if (status) return;
   const std::lock_guard lock(own.mutex_);
   own.error_ = std::move(status.error());
@@ -38,10 +38,7 @@ Status HostKernels::bind(const SlotClass& slot, const SlotMemory& memory, Stream
 
 Status HostKernels::launch(const KernelCall& call, const std::vector<std::pair<SlotRef, SlotMemory>>& slots,
                            StreamHandle stream) {
-  auto turn = std::make_unique<Turn>();
-  turn->owner = this;
-  turn->call = call;
-  turn->slots = slots;
+  auto turn = std::make_unique<Turn>(Turn{this, call, ListedSlots(slots)});
   PL_CUDA(*libraries_, cudaLaunchHostFunc, stream, &HostKernels::run, turn.get());
   turn.release();  // run() owns it now
   return {};

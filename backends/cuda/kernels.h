@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "backends/cuda/device.h"
@@ -16,14 +17,28 @@ namespace plumbline::cuda {
 class StageKernels {
  public:
   virtual ~StageKernels() = default;
-  virtual MemoryKind memory() const = 0;
+  // Where a slot of this kind lies; nothing: nobody looks into it, and it has no memory.
+  virtual std::optional<MemoryKind> memory(const SlotClass& slot) const = 0;
   // As Worker::bind; work on `stream` is enqueued.
   virtual Status bind(const SlotClass& slot, const SlotMemory& memory, StreamHandle stream) = 0;
   // Enqueues the kernel on `stream`; the slots are what it will work on when it runs, and are not touched before.
   virtual Status launch(const KernelCall& call, const std::vector<std::pair<SlotRef, SlotMemory>>& slots,
                         StreamHandle stream) = 0;
+  // Before the first step of a Program, when nothing is on any stream: everything that could make the host wait for the
+  // device later. `unseen` is the most that slots without memory stand for at one time, on the compute stream `stream`.
+  virtual Status warm_up(const Program& /*program*/, Bytes /*unseen*/, StreamHandle /*stream*/) { return {}; }
   // The first error of a kernel that has run meanwhile; it stays.
   virtual std::optional<Error> error_so_far() { return std::nullopt; }
+};
+
+// The slots of one launch.
+class ListedSlots final : public SlotStore {
+ public:
+  explicit ListedSlots(std::vector<std::pair<SlotRef, SlotMemory>> slots) : slots_(std::move(slots)) {}
+  SlotMemory slot(SlotRef ref) override;
+
+ private:
+  std::vector<std::pair<SlotRef, SlotMemory>> slots_;
 };
 
 // A Worker on the host, called by cudaLaunchHostFunc. CUDA calls such functions from a thread of its own, one after
@@ -32,7 +47,7 @@ class HostKernels final : public StageKernels {
  public:
   // Both outlive this.
   HostKernels(const Libraries& libraries, Worker& worker) : libraries_(&libraries), worker_(&worker) {}
-  MemoryKind memory() const override { return MemoryKind::kHost; }
+  std::optional<MemoryKind> memory(const SlotClass& /*slot*/) const override { return MemoryKind::kHost; }
   Status bind(const SlotClass& slot, const SlotMemory& memory, StreamHandle stream) override;
   Status launch(const KernelCall& call, const std::vector<std::pair<SlotRef, SlotMemory>>& slots,
                 StreamHandle stream) override;

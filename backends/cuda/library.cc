@@ -81,6 +81,8 @@ Status load_runtime(const LibraryPaths& paths, Libraries& out) {
   if (!find(*library, "cudaGetErrorString", out.cuda.cudaGetErrorString))
     return lacks(*library, "cudaGetErrorString");
   out.cudart_file = library->file;
+  int (*step_of_a_double)() = nullptr;
+  out.doubles = find(*library, "plumbline_double_step", step_of_a_double);
   out.cuda.cudaRuntimeGetVersion(&out.runtime_version);
   out.cuda.cudaDriverGetVersion(&out.driver_version);
   if (out.runtime_version < 11080) {

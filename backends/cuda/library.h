@@ -27,6 +27,8 @@ struct Libraries {
   int nccl_version = 0;     // 22809; 0: not loaded
   std::string cudart_file, driver_file, nccl_file;
 
+  bool doubles = false;  // the runtime is this project's double (backends/cuda/double)
+
   bool has_memory_operations() const { return cuda.stream_wait_value32 != nullptr; }
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -9,6 +10,7 @@
 
 #include "engine/base/assert.h"
 #include "sim/collectives.h"
+#include "sim/verify/check.h"
 
 namespace plumbline::cuda {
 namespace {
@@ -17,6 +19,12 @@ constexpr std::size_t kWords = 1 << 16;
 constexpr std::uint32_t kReleased = 1u << 30;  // ahead of every count
 
 }  // namespace
+
+std::vector<int> own_streams(const Program& program) {
+  std::vector<int> rows(program.streams.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
 
 Status raise_connections() {
   constexpr const char* kName = "CUDA_DEVICE_MAX_CONNECTIONS";
@@ -43,47 +51,90 @@ std::string LoopbackTransport::level() const {
   return "self-send (" + nccl_version_text(on().nccl_version) + ", communicators of one)";
 }
 
+// Rows of collectives alone become the first of them, if they must and may.
+Result<std::vector<int>> LoopbackTransport::stream_rows(const LinkedProgram& linked) {
+  if (linked_ == &linked) return rows_;
+  linked_ = nullptr;  // counting plans
+  const Program& program = *linked.program;
+  const std::vector<int> own = own_streams(program);
+  if (count_streams(linked, own) <= kQueues || !is_provable(linked)) return own;
+  std::vector<int> rows = own;
+  std::vector<bool> carries(rows.size(), false), messages(rows.size(), false);
+  for (const Item item : program.items) {
+    if (item_op(item) != ItemOp::kOp) continue;
+    const auto row = static_cast<std::size_t>(item_stream(item));
+    carries[row] = true;
+    messages[row] = messages[row] || is_p2p(program.endpoints[item_ref(item)].kind);
+  }
+  int first = -1;
+  for (std::size_t row = kComputeStream + 1; row < rows.size(); ++row) {
+    if (!carries[row] || messages[row]) continue;
+    if (first < 0) first = static_cast<int>(row);
+    rows[row] = first;
+  }
+  if (rows == own) return own;
+  CheckOptions options;
+  options.makespan = false;
+  const Result<Verdict> verdict = check_program(linked, options);
+  if (!verdict) return tl::unexpected(verdict.error());
+  return verdict->modes.front().completes ? rows : own;
+}
+
 Status LoopbackTransport::set_program(const LinkedProgram& linked) {
   if (linked_ == &linked) return {};
-  linked_ = &linked;
+  linked_ = nullptr;  // until it is done: a Program that was refused is refused again
   if (linked.program->threads.size() != ranks_.size()) {
     return fail(ErrorCode::kUnsupported,
                 fmt::format("loopback needs all {} ranks in one process on one device, which has {}",
                             linked.program->threads.size(), ranks_.size()));
   }
-  return plan();
+  Result<std::vector<int>> rows = stream_rows(linked);
+  if (!rows) return tl::unexpected(rows.error());
+  rows_ = std::move(*rows);
+  linked_ = &linked;
+  const Status planned = plan();
+  if (!planned) linked_ = nullptr;
+  return planned;
 }
 
 // Channels, meetings and streams follow from the Program, so nothing is made during a step.
 Status LoopbackTransport::plan() {
+  const int wanted = count_streams(*linked_, rows_);
+  if (wanted > kQueues) {
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("loopback on one device has {} hardware queues, and {} ranks of this Program need {} "
+                    "streams; take fewer ranks, or a communicator map with fewer communicators",
+                    kQueues, ranks_.size(), wanted));
+  }
+  return make();
+}
+
+// Plans for this Program, and says how many streams that takes.
+int LoopbackTransport::count_streams(const LinkedProgram& linked, const std::vector<int>& rows) {
   channels_.clear();
   meetings_.clear();
   lanes_.clear();
   words_ = 0;
   streams_ = 0;
   events_.reset();
-  for (const LocalRank& rank : ranks_) plan_thread(rank.thread);
+  for (const LocalRank& rank : ranks_) plan_thread(linked, rank.thread, rows);
   for (const auto& [key, lane] : lanes_) streams_ += static_cast<int>(lane.helpers_wanted);
-  if (streams_ > kQueues) {
-    return fail(
-        ErrorCode::kUnsupported,
-        fmt::format("loopback on one device has {} hardware queues, and {} ranks of this Program need {} "
-                    "streams; take fewer ranks, or a communicator map with fewer communicators",
-                    kQueues, ranks_.size(), streams_));
-  }
-  return make();
+  return streams_;
 }
 
-void LoopbackTransport::plan_thread(std::uint32_t thread) {
-  const Program& program = *linked_->program;
+void LoopbackTransport::plan_thread(const LinkedProgram& on, std::uint32_t thread,
+                                    const std::vector<int>& row_of) {
+  const Program& program = *on.program;
   std::set<int> rows{kComputeStream};
-  std::map<std::int32_t, std::set<std::pair<ChannelKey, bool>>> group;  // by communicator: lines of the group
+  // By communicator: the lines of the group, and how many messages each has.
+  std::map<std::int32_t, std::map<std::pair<ChannelKey, bool>, int>> group;
   for (const Item item : program.thread_items(thread)) {
-    if (item_op(item) == ItemOp::kLaunch) rows.insert(item_stream(item));
+    if (item_op(item) == ItemOp::kLaunch || item_op(item) == ItemOp::kOp)
+      rows.insert(row_of[static_cast<std::size_t>(item_stream(item))]);
     if (item_op(item) != ItemOp::kOp) continue;
-    rows.insert(item_stream(item));
     const Endpoint& endpoint = program.endpoints[item_ref(item)];
-    const LinkedEndpoint& linked = linked_->at(thread, item_ref(item));
+    const LinkedEndpoint& linked = on.at(thread, item_ref(item));
     Lane& lane = lanes_[{thread, linked.communicator}];
     if (is_p2p(endpoint.kind)) {
       const bool send = endpoint.kind == EndpointKind::kSend;
@@ -91,8 +142,11 @@ void LoopbackTransport::plan_thread(std::uint32_t thread) {
                                   : ChannelKey{linked.communicator, linked.peer_position, linked.position};
       channels_[key].largest = std::max(channels_[key].largest, endpoint.bytes);
       auto& lines = group[linked.communicator];
-      lines.insert({key, send});
-      lane.helpers_wanted = std::max(lane.helpers_wanted, lines.size() - 1);
+      ++lines[{key, send}];
+      const auto beside = std::count_if(
+          lines.begin(), lines.end(), [](const auto& line) { return !line.first.second || line.second > 1; });
+      lane.helpers_wanted =
+          std::max(lane.helpers_wanted, static_cast<std::size_t>(std::max<std::ptrdiff_t>(beside - 1, 0)));
     } else {
       Meeting& meeting = meetings_[linked.communicator];
       meeting.largest = std::max(meeting.largest, endpoint.bytes);
@@ -207,30 +261,48 @@ Status LoopbackTransport::piece(const TransportCall& call, const std::vector<Tra
 
 Status LoopbackTransport::messages(const TransportCall& call, Lane& lane,
                                    const std::vector<TransportOp>& ops) {
-  // The lines of the group: one direction with one peer. The first runs on the user's stream, the others beside it.
-  std::vector<std::pair<std::int32_t, bool>> lines;
-  const auto line_of = [&](const TransportOp& op) {
-    const std::pair line(op.peer, op.kind == EndpointKind::kSend);
-    const auto found = std::find(lines.begin(), lines.end(), line);
-    if (found != lines.end()) return static_cast<std::size_t>(found - lines.begin());
-    lines.push_back(line);
-    return lines.size() - 1;
+  // One direction with one peer each.
+  std::vector<Line> lines;
+  const auto line_of = [&](const TransportOp& op) -> Line& {
+    const bool send = op.kind == EndpointKind::kSend;
+    const auto found = std::find_if(lines.begin(), lines.end(), [&](const Line& line) {
+      return line.peer == op.peer && line.send == send;
+    });
+    return found != lines.end() ? *found : lines.emplace_back(Line{op.peer, send, 0, call.stream});
   };
-  for (const TransportOp& op : ops) line_of(op);
-  PL_ASSERT(lines.size() <= lane.helpers.size() + 1);
-  if (lines.size() > 1) PL_CUDA(on(), cudaEventRecord, fork_, call.stream);
-  for (std::size_t l = 1; l < lines.size(); ++l)
-    PL_CUDA(on(), cudaStreamWaitEvent, lane.helpers[l - 1].get(), fork_, 0);
-  for (const TransportOp& op : ops) {
-    const std::size_t l = line_of(op);
-    PL_TRY(message(op, l == 0 ? call.stream : lane.helpers[l - 1].get()));
+  for (const TransportOp& op : ops) ++line_of(op).messages;
+  // What may wait before it is through runs beside the rest; the first of that on the user's stream.
+  std::size_t beside = 0;
+  for (Line& line : lines) {
+    if (!line.beside() || beside++ == 0) continue;
+    PL_ASSERT(beside - 2 < lane.helpers.size());
+    line.stream = lane.helpers[beside - 2].get();
   }
-  for (std::size_t l = 1; l < lines.size(); ++l)
-    PL_TRY(order(lane.helpers[l - 1].get(), call.stream, lane.joins[l - 1]));
+  // Sends that wait for nobody, before anything that does; then the helpers start.
+  for (const TransportOp& op : ops) {
+    if (!line_of(op).beside()) PL_TRY(message(op, call.stream, false));
+  }
+  if (beside > 1) PL_CUDA(on(), cudaEventRecord, fork_, call.stream);
+  for (std::size_t helper = 0; helper + 1 < beside; ++helper)
+    PL_CUDA(on(), cudaStreamWaitEvent, lane.helpers[helper].get(), fork_, 0);
+  for (const TransportOp& op : ops) {
+    const Line& line = line_of(op);
+    if (line.beside()) PL_TRY(message(op, line.stream, true));
+  }
+  for (std::size_t helper = 0; helper + 1 < beside; ++helper)
+    PL_TRY(order(lane.helpers[helper].get(), call.stream, lane.joins[helper]));
+  for (const TransportOp& op : ops) {
+    if (!line_of(op).beside()) PL_TRY(wait_until_taken(op, call.stream));
+  }
   return {};
 }
 
-Status LoopbackTransport::message(const TransportOp& op, StreamHandle stream) {
+Status LoopbackTransport::wait_until_taken(const TransportOp& op, StreamHandle stream) {
+  const Channel& channel = channels_.at(ChannelKey{op.communicator, op.position, op.peer});
+  return wait(stream, channel.taken, channel.sent);
+}
+
+Status LoopbackTransport::message(const TransportOp& op, StreamHandle stream, bool waits) {
   const bool send = op.kind == EndpointKind::kSend;
   Channel& channel = channels_.at(send ? ChannelKey{op.communicator, op.position, op.peer}
                                        : ChannelKey{op.communicator, op.peer, op.position});
@@ -253,7 +325,7 @@ Status LoopbackTransport::message(const TransportOp& op, StreamHandle stream) {
   if (send) {
     PL_TRY(copy(channel.stage.get(), op.data, op.bytes, stream));
     PL_TRY(write(stream, channel.published, number));
-    return wait(stream, channel.taken, number);
+    return waits ? wait_until_taken(op, stream) : Status();
   }
   PL_TRY(wait(stream, channel.published, number));
   if (self_sends_ != nullptr) {

@@ -4,16 +4,18 @@
 //   sender's stream                          receiver's stream
 //     copy slot -> stage of the channel        wait until published >= k
 //     published = k                            copy stage -> slot
-//     wait until taken >= k                    taken = k
+//     ... wait until taken >= k                taken = k
 //
 // k counts the channel's messages (communicator, sender, receiver). The next message of a channel cannot touch the
 // stage before this one is taken, since the sender waits for that. Waiting for an event would not do: one that is
 // not yet recorded holds nobody back.
 //
-// Operations of a group run side by side (N12): all but one get a helper stream, forked from the user's stream and
-// joined to it; those of one channel share one, so that they keep their order. Groups of a communicator follow one
-// another on a rank whatever their stream (N6), by an event. A group of several communicators, or of collectives and
-// messages, runs piece by piece in the order in which NCCL would (N15, N16).
+// Operations of a group run side by side (N12). The sends come first and hold up nobody: each publishes, and their
+// waits for being taken end the group. All receives but one get a helper stream, forked from the user's stream and
+// joined to it; those of one channel share one, so that they keep their order, and so do several sends of one channel,
+// of which each but the first waits for its stage. Groups of a communicator follow one another on a rank whatever their
+// stream (N6), by an event. A group of several communicators, or of collectives and messages, runs piece by piece in
+// the order in which NCCL would (N15, N16).
 //
 // Receivers copy by cudaMemcpyAsync, or have NCCL do it: a send to oneself on a communicator of one rank (self_send.h).
 // Then NCCL's own kernels, groups and enqueueing run on the user's streams, between the same waits.
@@ -22,8 +24,11 @@
 // waits for all, reduces in member order with the simulator's own code, and says so; each copies its result back.
 //
 // A waiting stream blocks the hardware queue it is in, so every stream needs a queue of its own: at most kQueues
-// streams, and CUDA_DEVICE_MAX_CONNECTIONS is raised to that before the first CUDA call (raise_connections()). A
-// Program that deadlocks hangs here too; abort() then writes the counters, again and again until streams run dry.
+// streams, and CUDA_DEVICE_MAX_CONNECTIONS is raised to that before the first CUDA call (raise_connections()). Where a
+// Program needs more, all streams of a rank that carry nothing but collectives become one, if the Program completes
+// under certification: there all communication of a rank runs in host order, whatever its stream, and so it may here.
+//
+// A Program that deadlocks hangs here too; abort() then writes the counters, again and again until streams run dry.
 #pragma once
 
 #include <cstdint>
@@ -55,6 +60,7 @@ class LoopbackTransport final : public Transport {
   explicit LoopbackTransport(std::vector<LocalRank> ranks, Mover mover = Mover::kCopy);
 
   std::string level() const override;
+  Result<std::vector<int>> stream_rows(const LinkedProgram& linked) override;
   Status set_program(const LinkedProgram& linked) override;
   Poll ready() override { return {}; }
   Result<bool> enqueue(const TransportCall& call) override;
@@ -97,11 +103,21 @@ class LoopbackTransport final : public Transport {
   struct Reduction;
 
   Status plan();
-  void plan_thread(std::uint32_t thread);
+  void plan_thread(const LinkedProgram& on, std::uint32_t thread, const std::vector<int>& row_of);
+  int count_streams(const LinkedProgram& linked, const std::vector<int>& rows);
   Status make();
   Status piece(const TransportCall& call, const std::vector<TransportOp>& ops);
   Status messages(const TransportCall& call, Lane& lane, const std::vector<TransportOp>& ops);
-  Status message(const TransportOp& op, StreamHandle stream);
+  struct Line {
+    std::int32_t peer = -1;
+    bool send = false;
+    std::size_t messages = 0;
+    StreamHandle stream = nullptr;
+    bool beside() const { return !send || messages > 1; }
+  };
+  // Without its wait, which a send in a line of its own has at the end of the group.
+  Status message(const TransportOp& op, StreamHandle stream, bool waits);
+  Status wait_until_taken(const TransportOp& op, StreamHandle stream);
   Status collective(const TransportOp& op, StreamHandle stream);
   Status write(StreamHandle stream, std::size_t word, std::uint32_t value);
   Status wait(StreamHandle stream, std::size_t word, std::uint32_t value);
@@ -120,6 +136,7 @@ class LoopbackTransport final : public Transport {
   std::unique_ptr<SelfSends> self_sends_;  // null: cudaMemcpyAsync
   EventPool events_;
   EventHandle fork_ = nullptr;
+  std::vector<int> rows_;  // of linked_
   int streams_ = 0;
   bool aborted_ = false;
 };

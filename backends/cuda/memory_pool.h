@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "backends/cuda/device.h"
@@ -16,13 +17,14 @@ namespace plumbline::cuda {
 
 class MemoryPool {
  public:
-  MemoryPool(Device device, MemoryKind kind) : device_(std::move(device)), kind_(kind) {}
+  explicit MemoryPool(Device device) : device_(std::move(device)) {}
 
   using BlockId = std::uint32_t;
-  // So many blocks of this size exist from now on, at least.
-  Status reserve(Bytes bytes, std::size_t count);
+  using Sort = std::pair<MemoryKind, Bytes>;  // of blocks: where, and of what size
+  // So many blocks of this sort exist from now on, at least.
+  Status reserve(Sort sort, std::size_t count);
   // `done` tells whether a token is.
-  Result<BlockId> take(Bytes bytes, const std::function<bool(Token)>& done);
+  Result<BlockId> take(Sort sort, const std::function<bool(Token)>& done);
   std::byte* data(BlockId block) const { return blocks_[block].memory.get(); }
   // The block is free once all these are done.
   void give(BlockId block, std::vector<Token> last_uses);
@@ -34,14 +36,13 @@ class MemoryPool {
  private:
   struct Block {
     Memory memory;
-    Bytes bytes = 0;
+    Sort sort;
     std::vector<Token> last_uses;
   };
   Device device_;
-  MemoryKind kind_;
   std::vector<Block> blocks_;
-  std::map<Bytes, std::vector<BlockId>> free_;      // by size
-  std::map<Bytes, std::vector<BlockId>> draining_;  // given back, maybe still in use; oldest first
+  std::map<Sort, std::vector<BlockId>> free_;
+  std::map<Sort, std::vector<BlockId>> draining_;  // given back, maybe still in use; oldest first
   Bytes bytes_ = 0;
   std::size_t made_late_ = 0;
 };

@@ -41,11 +41,19 @@ struct TransportCall {
   std::vector<TransportOp> ops;  // in call order
 };
 
+// Every row has a stream of its own.
+std::vector<int> own_streams(const Program& program);
+
 class Transport {
  public:
   virtual ~Transport() = default;
   virtual std::string level() const = 0;  // "NCCL 2.28.9", "loopback (stream memory operations)"
 
+  // By row of Program::streams, the row whose stream it shares: itself, unless the device has too few queues and the
+  // Program completes for certain in any case. Asked before set_program.
+  virtual Result<std::vector<int>> stream_rows(const LinkedProgram& linked) {
+    return own_streams(*linked.program);
+  }
   // The Program to come; outlives its steps. Begins to make what it needs: communicators that exist from the start.
   virtual Status set_program(const LinkedProgram& linked) = 0;
   // Whether that is done; asked before the first step.

@@ -20,6 +20,7 @@
 #include "engine/base/shell_line.h"
 #include "engine/base/version.h"
 #include "engine/config/names.h"
+#include "engine/model/arithmetic.h"
 #include "engine/train/trainer.h"
 
 namespace plumbline::cli {
@@ -91,6 +92,7 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
   Trainer::Options training;
   if (rank != nullptr) {
     training.driver = rank->driver;
+    training.place = rank->place;
     training.channel = rank->channel;
     training.save_channel = rank->save_channel;
   }
@@ -154,7 +156,7 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
 void add_backend_options(CLI::App& app, RunOptions& options) {
   app.add_option("--backend", options.backend,
                  "sim (all ranks here, in virtual time), gloo (a process a rank), or cuda (all ranks on this "
-                 "machine's GPUs; stages compute on the host)");
+                 "machine's GPUs)");
   app.add_option("--nproc", options.nproc, "gloo: start so many ranks on this machine");
   app.add_option("--rank", options.rank, "gloo: be this rank of --world-size, started by hand");
   app.add_option("--world-size", options.world, "gloo: ranks in all");
@@ -170,9 +172,21 @@ void add_backend_options(CLI::App& app, RunOptions& options) {
                  "cuda: nccl (a device a rank), loopback (all ranks on one device), self-send (likewise, "
                  "copies by NCCL), or auto");
   app.add_option("--device", options.device, "cuda: the device of loopback and self-send; 0 if not given");
+  app.add_option("--compute", options.compute,
+                 "cuda: where stages compute: device, host, or auto (device, where this build's LibTorch has "
+                 "CUDA and the model can)");
+  app.add_option("--arithmetic", options.arithmetic,
+                 "who computes stages on the host: engine (the same bits everywhere), or libtorch (its "
+                 "operators, as on a device; compare with --tolerance derived)");
 }
 
 int run_on_backend(const ValidConfig& valid, const std::string& line, const RunOptions& options) {
+  if (options.arithmetic != "engine" && options.arithmetic != "libtorch")
+    return report(
+        {ErrorCode::kUsage,
+         fmt::format("--arithmetic '{}' is not known; known are engine, libtorch", options.arithmetic),
+         {}});
+  use_libtorch_arithmetic(options.arithmetic == "libtorch");
   if (options.backend == "gloo") return run_over_gloo(valid, line, options);
   if (options.backend == "cuda") return run_on_cuda(valid, line, options);
   if (options.backend == "sim") return run_session(valid, line, options);

@@ -7,6 +7,11 @@
 #include "backends/cuda/tensors/step_driver.h"
 #include "cli/common/output.h"
 #include "cli/engine/run_session.h"
+#include "engine/model/arithmetic.h"
+#include "engine/model/stage.h"
+#ifdef PLUMBLINE_HAVE_CUDA_TENSORS
+#include "backends/cuda/tensors/device/tensor_device.h"
+#endif
 
 namespace plumbline::cli {
 namespace {
@@ -18,6 +23,33 @@ Result<std::optional<cuda::Level>> wish_of(const std::string& text) {
   if (text == "self-send") return std::optional(cuda::Level::kSelfSend);
   return fail(ErrorCode::kUsage,
               fmt::format("--cuda-level '{}' is not known; known are auto, nccl, loopback, self-send", text));
+}
+
+// Whether stages compute on the device; sets what belongs to that.
+Result<bool> choose_compute(const ValidConfig& valid, const RunOptions& options, cuda::CudaRunOptions& run,
+                            RankSession& session) {
+  const std::string& wish = options.compute;
+  if (wish != "auto" && wish != "host" && wish != "device")
+    return fail(ErrorCode::kUsage,
+                fmt::format("--compute '{}' is not known; known are auto, host, device", wish));
+  const Result<const ModelFamily*> family = find_model(valid.config.model.name);
+  if (!family) return tl::unexpected(family.error());
+  cuda::TensorDeviceMaker maker;
+#ifdef PLUMBLINE_HAVE_CUDA_TENSORS
+  maker = cuda::tensor_device;
+#endif
+  if (wish == "host" || (wish == "auto" && (!maker || !(*family)->on_device))) return false;
+  if (!(*family)->on_device)
+    return fail(ErrorCode::kUnsupported,
+                fmt::format("the stages of model {} compute on the host alone", (*family)->name));
+#ifdef PLUMBLINE_HAVE_CUDA_TENSORS
+  cuda::set_up_device_tensors();
+#endif
+  auto place = cuda::compute_on_device(run, maker);
+  if (!place) return tl::unexpected(place.error());
+  session.place = std::move(*place);
+  use_libtorch_arithmetic(true);  // the doubles' devices are the CPU
+  return true;
 }
 
 }  // namespace
@@ -43,11 +75,15 @@ int run_on_cuda(const ValidConfig& valid, const std::string& line, const RunOpti
   run.device = options.device;
   constexpr double kNever = 1e9;  // seconds
   run.timeout = static_cast<Nanoseconds>((options.timeout > 0.0 ? options.timeout : kNever) * 1e9);
+  RankSession session;
+  const Result<bool> on_device = choose_compute(valid, options, run, session);
+  if (!on_device) return report(on_device.error());
   Result<DriverFactory> driver = cuda::driver(std::move(run));
   if (!driver) return report(driver.error());
   if (!options.quiet)
-    print_line(fmt::format("backend {}; stages compute on the host", cuda::backend_name(place->level)));
-  const RankSession session{std::move(*driver)};
+    print_line(fmt::format("backend {}; stages compute on the {}", cuda::backend_name(place->level),
+                           *on_device ? "device" : "host"));
+  session.driver = std::move(*driver);
   return run_session(valid, line, options, &session);
 }
 

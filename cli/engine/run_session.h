@@ -1,6 +1,7 @@
 // One run of `plumbline run`, as a process sees it: all ranks simulated here, or one of them for real.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -23,6 +24,8 @@ struct RunOptions {
   // Of the CUDA backend: auto, nccl, loopback or self-send, and the device of the last two.
   std::string cuda_level = "auto";
   int device = 0;
+  std::string compute = "auto";       // cuda: auto, host or device
+  std::string arithmetic = "engine";  // or libtorch; of stages on the host
 };
 
 // What differs where another than the simulator executes.
@@ -33,6 +36,7 @@ struct RankSession {
   bool speaks = true;                      // the table and the results
   // For the record: cores that this machine's ranks share, and how many they are; 0: not known.
   int cores = 0, ranks_a_machine = 0;
+  std::function<std::optional<ComputePlace>(Rank)> place;  // of its stages; empty: the host
 };
 
 // Trains and writes the record to `options.out`. `rank` null: the simulator executes.

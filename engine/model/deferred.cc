@@ -1,16 +1,27 @@
 #include "engine/model/deferred.h"
 
+#include <memory>
+
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
 namespace plumbline {
 namespace {
 
-thread_local DeferredGradients* t_current = nullptr;
+// Of the kinds that LibTorch knows, one that it uses itself in its own tests alone.
+constexpr auto kKind = c10::DebugInfoKind::TEST_INFO_2;
+
+struct Target : c10::DebugInfoBase {
+  explicit Target(DeferredGradients& target) : into(&target) {}
+  DeferredGradients* into;
+};
 
 }  // namespace
 
-DeferredGradients* DeferredGradients::current() { return t_current; }
+DeferredGradients* DeferredGradients::current() {
+  const auto* const target = static_cast<Target*>(c10::ThreadLocalDebugInfo::get(kKind));
+  return target == nullptr ? nullptr : target->into;
+}
 
 void DeferredGradients::run() {
   const at::NoGradGuard no_grad;
@@ -27,9 +38,9 @@ void DeferredGradients::run() {
   entries_.clear();
 }
 
-DeferScope::DeferScope(DeferredGradients& into) : before_(t_current) { t_current = &into; }
+DeferScope::DeferScope(DeferredGradients& into) : guard_(kKind, std::make_shared<Target>(into)) {}
 
-DeferScope::~DeferScope() { t_current = before_; }
+DeferScope::~DeferScope() = default;
 
 at::Tensor weight_gradient(const at::Tensor& weight, DeferredGradients::Compute compute) {
   DeferredGradients* const put_off = DeferredGradients::current();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 namespace plumbline {
 
@@ -25,7 +26,8 @@ class DeferredGradients {
   // Adds all to the leaves' gradients, oldest first, and forgets them.
   void run();
 
-  // What this thread's backwards put off to; null: nothing, they compute all at once.
+  // What this thread's backwards put off to, or those that LibTorch runs for it on a device's thread; null: nothing,
+  // they compute all at once.
   static DeferredGradients* current();
 
  private:
@@ -36,7 +38,8 @@ class DeferredGradients {
   std::vector<Entry> entries_;
 };
 
-// While it lives, backwards of this thread put off to `into`.
+// While it lives, backwards begun by this thread put off to `into`. LibTorch runs the backward of tensors on a device
+// in a thread of its own and hands that the caller's debug information along, so this is a piece of that.
 class DeferScope {
  public:
   explicit DeferScope(DeferredGradients& into);
@@ -45,7 +48,7 @@ class DeferScope {
   DeferScope& operator=(const DeferScope&) = delete;
 
  private:
-  DeferredGradients* before_;
+  c10::DebugInfoGuard guard_;
 };
 
 // For an operation's backward: the gradient of `weight`, or nothing where it is put off. Only a leaf's can be; what

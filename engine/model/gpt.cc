@@ -270,7 +270,7 @@ ModelSizes gpt_sizes(const RunConfig& config) {
 }  // namespace
 
 ModelFamily detail::gpt_family() {
-  return {"gpt", "byte-level GPT, embedding tied to the output head", make_gpt, gpt_sizes, true, true};
+  return {"gpt", "byte-level GPT, embedding tied to the output head", make_gpt, gpt_sizes, true, true, true};
 }
 
 }  // namespace plumbline

@@ -84,6 +84,9 @@ struct ModelFamily {
   bool recomputes = false;
   // Whether its stages know Batch::place.
   bool slices = false;
+  // Whether its stages compute on a device: they use ops.h and LibTorch alone, make tensors where their parameters are,
+  // and never look at a tensor's values.
+  bool on_device = false;
 };
 
 const std::vector<ModelFamily>& model_families();

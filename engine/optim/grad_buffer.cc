@@ -296,7 +296,11 @@ Status accumulate_main_grad(Parameter& parameter, const at::Tensor& gradient) {
   const at::NoGradGuard no_grad;
   if (!on_cpu(sums) || !on_cpu(gradient)) {
     const at::Tensor added = gradient.to(sums.device(), at::kFloat).reshape(sums.sizes());
-    sums.copy_(sums.to(at::kFloat) + added);
+    if (sums.scalar_type() == at::kFloat) {
+      sums.add_(added);
+    } else {
+      sums.copy_(sums.to(at::kFloat) + added);
+    }
     return {};
   }
   const at::Tensor dense = gradient.contiguous();

@@ -31,7 +31,7 @@ int chunk_of(const std::vector<Stage*>& stages, int stage) {
 
 Result<std::unique_ptr<RankModel>> RankModel::create(Parts parts) {
   std::unique_ptr<RankModel> model(new RankModel(std::move(parts)));
-  model->make_parameters();
+  PL_TRY(model->make_parameters());
   PL_TRY(model->make_buffers());
   const RunConfig& config = *model->parts_.config;
   OptimizerInputs inputs;
@@ -70,18 +70,45 @@ at::Tensor& RankModel::leaf(const ParameterSlice& slice) const {
       .value;
 }
 
-void RankModel::make_parameters() {
+const at::Tensor& RankModel::value_of(const ParameterSlice& slice) const {
+  const auto found = std::find_if(slices().begin(), slices().end(), [&](const ParameterSlice& own) {
+    return own.stage == slice.stage && own.index == slice.index;
+  });
+  PL_ASSERT(found != slices().end());
+  return params_[static_cast<std::size_t>(found - slices().begin())]->value;
+}
+
+Status RankModel::make_parameters() {
   for (const ParameterSlice& slice : parts_.slices) {
-    const StageParameter& given = parts_.stages[static_cast<std::size_t>(slice.stage)]
-                                      ->parameters()[static_cast<std::size_t>(slice.index)];
+    StageParameter& given = parts_.stages[static_cast<std::size_t>(slice.stage)]
+                                ->parameters()[static_cast<std::size_t>(slice.index)];
     auto parameter = std::make_shared<Parameter>();
     parameter->name = slice.name;
     parameter->value = given.value;
+    if (parts_.place != nullptr) {
+      const at::NoGradGuard no_grad;
+      Result<at::Tensor> host = shared_tensor(*parts_.place, given.value.sizes(), given.value.scalar_type());
+      if (!host) return tl::unexpected(host.error());
+      host->copy_(given.value);
+      given.value.set_data(seen_from(parts_.place->device, *host));
+      parameter->value = host->requires_grad_(true);
+    }
     parameter->global = slice.global;
     parameter->shared = !slice.counted;
     parameter->shared_embedding = slice.tied;
     parameter->embedding_or_output = given.tied || given.embedding_or_output;
     params_.push_back(std::move(parameter));
+  }
+  return {};
+}
+
+void RankModel::follow_parameters(int stage) {
+  if (parts_.place == nullptr) return;
+  for (std::size_t i = 0; i < slices().size(); ++i) {
+    if (slices()[i].stage != stage) continue;
+    at::Tensor& seen = leaf(slices()[i]);
+    const at::Tensor& value = params_[i]->value;
+    if (seen.data_ptr() != value.data_ptr()) seen.set_data(seen_from(parts_.place->device, value));
   }
 }
 
@@ -189,10 +216,20 @@ Status RankModel::collect_leaf_gradients(int stage) {
     at::Tensor& value = leaf(slices()[i]);
     const at::Tensor gradient = value.grad();
     if (!gradient.defined()) continue;
-    PL_TRY(accumulate_main_grad(*params_[i], gradient));
+    PL_TRY(add_to_main(i, gradient));
     value.mutable_grad().reset();
   }
   return {};
+}
+
+// Where the gradient is: its place of the buffer is the same memory.
+Status RankModel::add_to_main(std::size_t slice, const at::Tensor& gradient) {
+  Parameter& parameter = *params_[slice];
+  if (parts_.place == nullptr) return accumulate_main_grad(parameter, gradient);
+  Parameter seen;
+  seen.name = parameter.name;
+  seen.main_grad = seen_from(parts_.place->device, parameter.main_grad);
+  return accumulate_main_grad(seen, gradient);
 }
 
 std::vector<at::Tensor> RankModel::take_leaf_gradients(int stage) {
@@ -246,7 +283,7 @@ std::vector<RankModel::OwnPart> RankModel::own_parts() const {
 ShardedTensor RankModel::whole_weight(const ParameterSlice& slice) const {
   ShardedTensor tensor;
   tensor.key = "model." + slice.name;
-  tensor.data = leaf(slice).detach();
+  tensor.data = value_of(slice).detach();
   tensor.local_shape = tensor.global_shape = tensor.data.sizes().vec();
   tensor.offset.assign(tensor.global_shape.size(), 0);
   tensor.replica = slice.counted ? 0 : 1;
@@ -283,7 +320,7 @@ MegatronOptimizer::ShardedMetadata RankModel::sharded_metadata() const {
 std::uint64_t RankModel::parameter_digest(const ParameterSlice& slice) const {
   Hasher hasher;
   hasher.text(slice.name);
-  hash_tensor(hasher, leaf(slice).detach());
+  hash_tensor(hasher, value_of(slice).detach());
   return hasher.digest();
 }
 

@@ -24,6 +24,7 @@
 #include "engine/optim/param_scheduler.h"
 #include "engine/optim/setup.h"
 #include "engine/optim/sharded_tensor.h"
+#include "engine/train/compute_place.h"
 #include "engine/train/model_table.h"
 
 namespace plumbline {
@@ -39,6 +40,8 @@ class RankModel {
     // Whether this is all there is (the sequential reference): gradients have memory of their own, and states that
     // would be sharded over replicas are in one shard.
     bool alone = false;
+    // Where the stages compute; null: in host memory. Their leaves are then views, from there, of the parameters here.
+    const ComputePlace* place = nullptr;  // outlives it
   };
   static Result<std::unique_ptr<RankModel>> create(Parts parts);
 
@@ -60,6 +63,9 @@ class RankModel {
   void unshard(int stage, std::byte* whole);
   void reshard(int stage);
   bool sharded() const { return !shards_.empty(); }
+
+  // Before a stage computes elsewhere: its leaves look at where the parameters lie now.
+  void follow_parameters(int stage);
 
   void zero_gradients();
   // Adds the leaf gradients of a stage's last backward to its buffer and drops them.
@@ -94,12 +100,14 @@ class RankModel {
 
  private:
   explicit RankModel(Parts parts) : parts_(std::move(parts)) {}
-  void make_parameters();
+  Status make_parameters();
+  Status add_to_main(std::size_t slice, const at::Tensor& gradient);
   Status make_buffers();
   template <typename Visit>
   void for_each_shard(int stage, Visit visit) const;
   GradBuffer* buffer(int stage) const { return buffers_[static_cast<std::size_t>(stage)].get(); }
-  at::Tensor& leaf(const ParameterSlice& slice) const;
+  at::Tensor& leaf(const ParameterSlice& slice) const;            // of the stage
+  const at::Tensor& value_of(const ParameterSlice& slice) const;  // in host memory
   ShardedTensor whole_weight(const ParameterSlice& slice) const;
 
   Parts parts_;

@@ -151,7 +151,8 @@ Status Trainer::Impl::make_workers(const ModelFamily& family) {
     }
     for (Rank rank = 0; rank < config.grid.world(); ++rank) {
       if (config.grid.coordinate(rank, Axis::kDp) != replica || !here(rank)) continue;
-      StageWorker::Parts parts{&config, batches.get(), rank, {}, {}, keys};
+      StageWorker::Parts parts{&config, batches.get(), rank, {}, {}, keys, {}};
+      if (options.place) parts.place = options.place(rank);
       parts.stages.resize(stages);
       const int coordinate = config.grid.coordinate(rank, Axis::kPp);
       const std::vector<int> held = stages_held(plan.main(), coordinate);
@@ -252,6 +253,7 @@ Result<bool> Trainer::Impl::step(const StepInput& input) {
     stop(*done);
     return false;
   }
+  for (StageWorker* worker : workers) worker->end_step();
   if (!input.evaluation) consumed += input.samples;
   // An evaluation begins with the gathers that were still open, and changes nothing else.
   const bool gathers_late = config.optimizer.overlap_param_gather;

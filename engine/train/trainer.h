@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "engine/runtime/run_record.h"
 #include "engine/storage/control_channel.h"
 #include "engine/train/baselines.h"
+#include "engine/train/compute_place.h"
 #include "engine/train/driver.h"
 #include "engine/train/run_checkpoint.h"
 #include "engine/train/text.h"
@@ -47,6 +49,8 @@ class Trainer {
     ControlChannel* channel = nullptr;
     // A second one, that asynchronous saves alone use, from a thread of their own; likewise. Null: they are refused.
     ControlChannel* save_channel = nullptr;
+    // Where the stages of a rank compute; none, or empty: in host memory.
+    std::function<std::optional<ComputePlace>(Rank)> place;
     // Called after every step with the record so far; the last row of record.steps is the step's.
     std::function<Status(const RunRecord&)> on_step;
     // What the driver runs in place of a rank's worker (which stays alive); for fault injection in tests.

@@ -59,27 +59,6 @@ std::span<T> values_of(const SlotMemory& memory) {
   return {reinterpret_cast<T*>(memory.data), static_cast<std::size_t>(memory.bytes) / sizeof(T)};
 }
 
-// A slot as a tensor of a batch's rows and columns: [micro_batch_size, seq_length or a slice of it, rest].
-at::Tensor view_of(const SlotMemory& memory, const Batch& batch) {
-  const std::int64_t rows = batch.tokens.size(0), columns = batch.tokens.size(1);
-  const std::int64_t count = memory.bytes / dtype_bytes(memory.dtype);
-  return at::from_blob(memory.data, {rows, columns, count / (rows * columns)},
-                       at::TensorOptions().dtype(scalar_type_of(memory.dtype)));
-}
-
-// Copies a tensor into its slot; the slot says what it must be.
-Status copy_out(const at::Tensor& tensor, const SlotMemory& memory, const std::string& what) {
-  const at::Tensor dense = tensor.detach().contiguous();
-  if (dense.scalar_type() != scalar_type_of(memory.dtype) ||
-      static_cast<Bytes>(dense.nbytes()) != memory.bytes) {
-    return fail(ErrorCode::kState, fmt::format("{} has {} bytes of {}; its slot has {} of {}", what,
-                                               dense.nbytes(), dtype_name(dtype_of(dense.scalar_type())),
-                                               memory.bytes, dtype_name(memory.dtype)));
-  }
-  std::memcpy(memory.data, dense.data_ptr(), static_cast<std::size_t>(memory.bytes));
-  return {};
-}
-
 // Megatron's pseudo-deallocation: the graph stays, the data goes. A view shares its data with something else
 // and keeps it.
 void drop_data(at::Tensor& tensor) {
@@ -102,6 +81,12 @@ Result<std::unique_ptr<StageWorker>> StageWorker::create(Parts parts) {
   for (const std::unique_ptr<Stage>& stage : worker->parts_.stages) model.stages.push_back(stage.get());
   model.slices = worker->parts_.slices;
   model.known_keys = worker->parts_.known_keys;
+  if (worker->parts_.place) {
+    model.place = &*worker->parts_.place;
+    Result<at::Tensor> losses = shared_tensor(*model.place, {worker->parts_.config->passes()}, at::kFloat);
+    if (!losses) return tl::unexpected(losses.error());
+    worker->losses_ = std::move(*losses);
+  }
   Result<std::unique_ptr<RankModel>> made = RankModel::create(std::move(model));
   if (!made) return tl::unexpected(made.error());
   worker->model_ = std::move(*made);
@@ -121,7 +106,13 @@ void StageWorker::begin_step(const StepInput& input) {
 Status StageWorker::bind(const SlotClass& slot, const SlotMemory& memory) {
   if (slot.kind == SlotKind::kMainGrads) model_->bind_gradients(slot.stage, memory.data);
   if (slot.kind == SlotKind::kParameters) model_->bind_parameters(slot.stage, memory.data);
-  if (slot.kind == SlotKind::kParameterShard) model_->bind_shard(slot.stage, memory.data);
+  if (slot.kind == SlotKind::kParameterShard) {
+    if (parts_.place)
+      return fail(ErrorCode::kUnsupported,
+                  "sharded parameters, which are put together before each use, are not there for stages on a "
+                  "device; --compute host has them");
+    model_->bind_shard(slot.stage, memory.data);
+  }
   return {};
 }
 
@@ -161,33 +152,34 @@ Status StageWorker::run(const Call& call) {
   }
 }
 
-const Batch& StageWorker::batch_of(int microbatch) {
+Result<const Batch*> StageWorker::batch_of(int microbatch) {
   const auto found = batches_.find(microbatch);
-  if (found != batches_.end()) return found->second;
+  if (found != batches_.end()) return &found->second;
   const int replica = parts_.config->grid.coordinate(parts_.rank, Axis::kDp);
   Batch batch = input_.evaluation ? parts_.batches->evaluation(input_.evaluation_step, replica, microbatch)
                                   : parts_.batches->training(input_.consumed, replica, microbatch);
-  return batches_.emplace(microbatch, std::move(batch)).first->second;
+  if (parts_.place) PL_TRY(move_batch(batch, microbatch));
+  return &batches_.emplace(microbatch, std::move(batch)).first->second;
 }
 
 Status StageWorker::forward(const Call& call) {
   const int stage = call.stage();
   const at::AutoGradMode grad_mode(!input_.evaluation);
+  const Result<const Batch*> batch = batch_of(call.microbatch());
+  if (!batch) return tl::unexpected(batch.error());
+  model_->follow_parameters(stage);
   Live live;
   if (stage > 0) {
-    live.input = view_of(call.slot(SlotKind::kActivation, stage), batch_of(call.microbatch()));
+    live.input = view(call.slot(SlotKind::kActivation, stage), **batch);
     live.input.requires_grad_(!input_.evaluation);
   }
   live.output = passes_.forward(*parts_.stages[static_cast<std::size_t>(stage)], stage, call.microbatch(),
-                                live.input, batch_of(call.microbatch()));
+                                live.input, **batch);
   if (!input_.evaluation && !live.output.grad_fn()) {
     return fail(ErrorCode::kState, fmt::format("stage {} returned a tensor without a graph", stage));
   }
   if (stage + 1 == call.kernel_call->program->stages) {
-    result_.losses.resize(static_cast<std::size_t>(call.kernel_call->program->microbatches),
-                          std::numeric_limits<double>::quiet_NaN());
-    result_.losses[static_cast<std::size_t>(call.microbatch())] =
-        static_cast<double>(live.output.item<float>());
+    keep_loss(live.output, call.microbatch(), call.kernel_call->program->microbatches);
   } else {
     PL_TRY(copy_out(live.output, call.slot(SlotKind::kActivation, stage + 1),
                     fmt::format("the output of stage {}", stage)));
@@ -199,11 +191,12 @@ Status StageWorker::forward(const Call& call) {
 }
 
 // For the ranks that exchange shapes before tensors: three sizes.
-void StageWorker::write_shape(const Call& call, int stage, const at::Tensor& tensor) {
+void StageWorker::write_shape(const Call& call, int stage, const at::Tensor& tensor) const {
   const SlotMemory memory = call.slot(SlotKind::kShape, stage);
   if (memory.data == nullptr) return;
-  const std::span<std::int64_t> sizes = values_of<std::int64_t>(memory);
-  for (std::size_t i = 0; i < sizes.size(); ++i) sizes[i] = tensor.size(static_cast<std::int64_t>(i));
+  const std::int64_t count = memory.bytes / dtype_bytes(memory.dtype);
+  const at::Tensor sizes = memory_view(memory.data, {count}, at::kLong, device());
+  for (std::int64_t i = 0; i < count; ++i) sizes.select(0, i).fill_(tensor.size(i));
 }
 
 Result<StageWorker::Live*> StageWorker::find_live(const Call& call) {
@@ -225,9 +218,11 @@ Status StageWorker::propagate(const Call& call, Live& live) {
     // The optimizer remembers the scale that its gradients come with.
     const at::TensorOptions fp32 = at::TensorOptions().dtype(at::kFloat);
     const double scale = model_->optimizer().scale_loss(at::ones({}, fp32)).item<double>();
-    gradient = at::full({}, scale / share, fp32);
+    gradient = at::full({}, scale / share, fp32.device(device()));
   } else {
-    gradient = view_of(call.slot(SlotKind::kGradient, stage + 1), batch_of(call.microbatch()));
+    const Result<const Batch*> batch = batch_of(call.microbatch());
+    if (!batch) return tl::unexpected(batch.error());
+    gradient = view(call.slot(SlotKind::kGradient, stage + 1), **batch);
   }
   std::vector<at::Tensor> roots{live.output}, gradients{gradient};
   passes_.begin_backward(stage, call.microbatch(), roots, gradients);

@@ -28,6 +28,7 @@
 #include "engine/model/stage.h"
 #include "engine/runtime/worker.h"
 #include "engine/train/batches.h"
+#include "engine/train/compute_place.h"
 #include "engine/train/rank_model.h"
 #include "engine/train/step_snapshot.h"
 
@@ -63,14 +64,25 @@ class StageWorker : public Worker {
     std::vector<std::unique_ptr<Stage>> stages;  // one a stage of the model, null where another rank holds it
     std::vector<ParameterSlice> slices;          // ModelTable::slices of the stages held
     std::vector<GroupKey> known_keys;            // parameter groups of the whole model
+    std::optional<ComputePlace> place;           // of the stages; none: in host memory
   };
   static Result<std::unique_ptr<StageWorker>> create(Parts parts);
   ~StageWorker() override;
 
   void begin_step(const StepInput& input);
+  // The step is through, also on the device: result() is whole.
+  void end_step();
+
+  // Stages with a place of their own: kernels that compute there. Their launch() enqueues on the device's current
+  // stream and reads nothing of what the device writes; all others are for the host, in their turn on the stream.
+  static bool on_device(KernelKind kind);
+  bool has_place() const { return parts_.place.has_value(); }
+  // Once through each stage, forwards and backwards on a batch that is thrown away, so that nothing is loaded, chosen
+  // or allocated for the first time while streams wait for each other. Leaves no trace.
+  Status warm_up(const Program& program);
   Status bind(const SlotClass& slot, const SlotMemory& memory) override;
   Status launch(const KernelCall& call, SlotStore& slots) override;
-  const StepResult& result() const { return result_; }
+  const StepResult& result() const { return result_; }  // once the step is through
 
   Rank rank() const { return parts_.rank; }
   const RankModel& model() const { return *model_; }
@@ -91,7 +103,11 @@ class StageWorker : public Worker {
   Status weight_grad(const Call& call);
   Result<Live*> find_live(const Call& call);
   Status propagate(const Call& call, Live& live);
-  static void write_shape(const Call& call, int stage, const at::Tensor& tensor);
+  void write_shape(const Call& call, int stage, const at::Tensor& tensor) const;
+  at::Tensor view(const SlotMemory& memory, const Batch& batch) const;
+  Status copy_out(const at::Tensor& tensor, const SlotMemory& memory, const std::string& what) const;
+  void keep_loss(const at::Tensor& loss, int microbatch, int microbatches);
+  Status move_batch(Batch& batch, int microbatch);
   Status tail(const Call& call);
   Status collect_tied(const Call& call) const;
   Status merge_tied(const Call& call) const;
@@ -104,7 +120,8 @@ class StageWorker : public Worker {
   void skip();
   void updated(double norm);
   void inject_overflow() const;
-  const Batch& batch_of(int microbatch);
+  Result<const Batch*> batch_of(int microbatch);
+  at::Device device() const { return parts_.place ? parts_.place->device : at::Device(at::kCPU); }
 
   Parts parts_;
   std::unique_ptr<RankModel> model_;
@@ -115,6 +132,9 @@ class StageWorker : public Worker {
   StepResult result_;
   std::optional<StepSnapshot> snapshot_;  // of the speculative step in this step, if there was one
   GradientObserver observer_;
+  // With a place: where the device leaves losses and finds tokens, in shared memory; by microbatch.
+  at::Tensor losses_;
+  std::map<int, std::pair<at::Tensor, at::Tensor>> inputs_;
 };
 
 }  // namespace plumbline

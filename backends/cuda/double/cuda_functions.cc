@@ -48,7 +48,7 @@ EXPORTED int cudaGetDevice(int* device) {
   return kCudaSuccess;
 }
 EXPORTED int cudaDeviceGetAttribute(int* value, int attribute, int /*device*/) {
-  *value = attribute == kComputeMajor ? 9 : 0;
+  *value = attribute == kComputeMajor ? 9 : attribute == kConcurrentManagedAccess ? 1 : 0;
   return kCudaSuccess;
 }
 EXPORTED int cudaMemGetInfo(std::size_t* free, std::size_t* total) {
@@ -83,6 +83,11 @@ EXPORTED int cudaMalloc(void** block, std::size_t bytes) {
 }
 EXPORTED int cudaHostAlloc(void** block, std::size_t bytes, unsigned /*flags*/) {
   *block = called().allocate(bytes, -1);
+  return kCudaSuccess;
+}
+EXPORTED int cudaMallocManaged(void** block, std::size_t bytes, unsigned flags) {
+  if (flags != kMemAttachGlobal) return kCudaErrorInvalidValue;
+  *block = called().allocate(bytes, -1);  // as far as anybody can tell: reached from everywhere
   return kCudaSuccess;
 }
 // The real calls wait for all work of the device; here that is refused, since it can hang a schedule (N50).

@@ -103,9 +103,19 @@ bool Machine::holds(const void* data, Bytes bytes) const {
 
 CUstream_st* Machine::create_stream() {
   int& next = next_stream_[static_cast<std::size_t>(current)];
-  if (next == kStreams) return nullptr;
+  if (next == kStreams) return destroyed_stream();
   streams_.push_back(std::make_unique<CUstream_st>(CUstream_st{current, next++, false}));
   return streams_.back().get();
+}
+
+// One whose number is free again; null: there is none.
+CUstream_st* Machine::destroyed_stream() {
+  for (const auto& stream : streams_) {
+    if (!stream->destroyed || stream->device != current || !idle(stream.get())) continue;
+    stream->destroyed = false;
+    return stream.get();
+  }
+  return nullptr;
 }
 
 CUevent_st* Machine::create_event(bool timing) {

@@ -129,6 +129,7 @@ class Machine final : public sim::LiveCalls {
   void over(std::uint32_t item) override;
 
  private:
+  CUstream_st* destroyed_stream();
   // What an item does: one entry an item.
   struct Call {
     Closure closure;

@@ -29,22 +29,30 @@ P
   fi
 fi
 
-parts=${PLUMBLINE_GPU_PARTS:-headers loopback nccl}
+parts=${PLUMBLINE_GPU_PARTS:-headers loopback nccl train}
 failed=0
 for part in $parts; do
+  program=build/gpu/gpu_tests
   case $part in
     headers) filter='*Header*:Libraries.*' ;;
     loopback) filter='Loopback.*' ;;
     nccl) filter='NcclAlone.*' ;;
-    *) echo "gpu-test: unknown part $part; known are headers, loopback, nccl" >&2; exit 2 ;;
+    train)
+      filter='*DeviceRuns.*' program=build/gpu/gpu_train_tests
+      if [[ ! -x $program ]]; then
+        echo "gpu-test: train is left out, there is no LibTorch"
+        continue
+      fi
+      ;;
+    *) echo "gpu-test: unknown part $part; known are headers, loopback, nccl, train" >&2; exit 2 ;;
   esac
   stamp=$out/$part.$mode.passed
-  if [[ -f $stamp && $stamp -nt build/gpu/gpu_tests ]]; then
+  if [[ -f $stamp && $stamp -nt $program ]]; then
     echo "gpu-test: $part has passed before"
     continue
   fi
   start=$SECONDS
-  if timeout 480 build/gpu/gpu_tests --gtest_filter="$filter" >"$out/$part.$mode.log" 2>&1; then
+  if timeout 480 "$program" --gtest_filter="$filter" >"$out/$part.$mode.log" 2>&1; then
     touch "$stamp"
     echo "gpu-test: $part passed in $((SECONDS - start)) s ($(grep -c '       OK' "$out/$part.$mode.log") tests)"
   else

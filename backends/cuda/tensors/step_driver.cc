@@ -10,10 +10,22 @@
 
 #include "backends/cuda/loopback_transport.h"
 #include "backends/cuda/nccl_transport.h"
+#include "engine/base/assert.h"
 #include "sim/nccl_model.h"
 
 namespace plumbline::cuda {
 namespace {
+
+int device_of(const CudaRunOptions& options, Rank rank) {
+  switch (options.level) {
+    case Level::kNccl:
+      return rank;
+    case Level::kShared:
+      return rank % options.devices;
+    default:
+      return options.device;
+  }
+}
 
 class Ranks final : public StepDriver {
  public:
@@ -25,9 +37,7 @@ class Ranks final : public StepDriver {
     std::vector<ServedRank> served;
     for (std::uint32_t thread = 0; thread < workers.size(); ++thread) {
       const Rank rank = linked.program->threads[thread].rank;
-      const int device = options.level == Level::kNccl     ? rank
-                         : options.level == Level::kShared ? rank % options.devices
-                                                           : options.device;
+      const int device = device_of(options, rank);
       kernels_.push_back(options.make_kernels ? options.make_kernels(*libraries, rank, *workers[thread])
                                               : std::make_unique<HostKernels>(*libraries, *workers[thread]));
       local.push_back({thread, {libraries, device}});
@@ -124,12 +134,45 @@ Result<Placement> level_for(int ranks, std::optional<Level> wished, const Librar
   return out;
 }
 
-Result<DriverFactory> driver(CudaRunOptions options) {
+namespace {
+
+Result<std::shared_ptr<const Libraries>> libraries_for(const CudaRunOptions& options) {
   if (on_one_device(options.level)) PL_TRY(raise_connections());
   Wanted wanted;
   wanted.nccl = options.level != Level::kLoopback;
   wanted.memory_operations = on_one_device(options.level);
-  Result<std::shared_ptr<const Libraries>> libraries = load_libraries(wanted, options.libraries);
+  return load_libraries(wanted, options.libraries);
+}
+
+}  // namespace
+
+Result<std::function<std::optional<ComputePlace>(Rank)>> compute_on_device(CudaRunOptions& options,
+                                                                           const TensorDeviceMaker& maker) {
+  const Result<std::shared_ptr<const Libraries>> libraries = libraries_for(options);
+  if (!libraries) return tl::unexpected(libraries.error());
+  const bool doubles = (*libraries)->doubles;
+  if (!doubles && !maker) {
+    return fail(ErrorCode::kUnsupported,
+                "stages cannot compute on the device: this build's LibTorch has no CUDA (docs/cuda.md); "
+                "--compute host has them compute on the host");
+  }
+  options.make_kernels = [options, doubles, maker](const Libraries& loaded, Rank rank, Worker& worker) {
+    auto* const stages = dynamic_cast<StageWorker*>(&worker);
+    PL_ASSERT_MSG(stages != nullptr, "only LibTorch's workers compute on a device");
+    return std::make_unique<DeviceKernels>(loaded, *stages,
+                                           doubles ? nullptr : maker(device_of(options, rank)));
+  };
+  return std::function<std::optional<ComputePlace>(Rank)>(
+      [options, doubles, on = *libraries](Rank rank) -> std::optional<ComputePlace> {
+        const int device = device_of(options, rank);
+        const at::Device tensors =
+            doubles ? at::Device(at::kCPU) : at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device));
+        return place_on({on, device}, tensors);
+      });
+}
+
+Result<DriverFactory> driver(CudaRunOptions options) {
+  Result<std::shared_ptr<const Libraries>> libraries = libraries_for(options);
   if (!libraries) return tl::unexpected(libraries.error());
   return DriverFactory([loaded = std::move(*libraries), options = std::move(options)](
                            const RunConfig& /*config*/, const LinkedProgram& linked,

@@ -10,6 +10,7 @@
 
 #include "backends/cuda/driver.h"
 #include "backends/cuda/library.h"
+#include "backends/cuda/tensors/device_kernels.h"
 #include "engine/train/driver.h"
 
 namespace plumbline::cuda {
@@ -47,6 +48,14 @@ struct Placement {
 // shared by ranks if it can do that and has been told to, else an error (kUnsupported), as is a machine without a
 // device, or without CUDA's runtime (kMissing).
 Result<Placement> level_for(int ranks, std::optional<Level> wished, const LibraryPaths& libraries = {});
+
+// Makes LibTorch's side of a device; null: this build's LibTorch has no CUDA.
+using TensorDeviceMaker = std::function<std::unique_ptr<TensorDevice>(int ordinal)>;
+// Stages compute on the ranks' devices: sets options.make_kernels, and returns where each rank computes, for
+// Trainer::Options::place. Without a maker that is an error (kUnsupported), except on the doubles, where the CPU stands
+// for the device.
+Result<std::function<std::optional<ComputePlace>(Rank)>> compute_on_device(CudaRunOptions& options,
+                                                                           const TensorDeviceMaker& maker);
 
 // Loads the libraries at once: the error says what is missing.
 Result<DriverFactory> driver(CudaRunOptions options);

@@ -33,6 +33,8 @@ static_assert(kCudaErrorNotReady == cudaErrorNotReady && kCudaErrorNotSupported 
 static_assert(kCudaErrorCaptureUnsupported == cudaErrorStreamCaptureUnsupported);
 static_assert(kStreamNonBlocking == cudaStreamNonBlocking && kEventDefault == cudaEventDefault);
 static_assert(kEventDisableTiming == cudaEventDisableTiming && kMemcpyDefault == cudaMemcpyDefault);
+static_assert(kConcurrentManagedAccess == cudaDevAttrConcurrentManagedAccess &&
+              kMemAttachGlobal == cudaMemAttachGlobal);
 static_assert(kHostAllocPortable == cudaHostAllocPortable && kHostAllocMapped == cudaHostAllocMapped);
 static_assert(kCaptureModeThreadLocal == cudaStreamCaptureModeThreadLocal);
 static_assert(kComputeMajor == cudaDevAttrComputeCapabilityMajor);

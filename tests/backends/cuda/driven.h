@@ -83,7 +83,7 @@ class TimedKernels final : public StageKernels {
  public:
   TimedKernels(const Doubles& on, Worker& worker, TimeModel time)
       : on_(on), time_(std::move(time)), inner_(*on.libraries, worker) {}
-  MemoryKind memory() const override { return inner_.memory(); }
+  std::optional<MemoryKind> memory(const SlotClass& slot) const override { return inner_.memory(slot); }
   Status bind(const SlotClass& slot, const SlotMemory& memory, StreamHandle stream) override {
     return inner_.bind(slot, memory, stream);
   }

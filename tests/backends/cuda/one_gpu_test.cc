@@ -104,7 +104,9 @@ TEST_F(Loopback, ExecutesWhatTheSimulatorDoes) {
                           {"1f1b-dp", ScheduleKind::kOneFOneB, 1, 2, 2, Precision::kFp16},
                           {"interleaved", ScheduleKind::kInterleaved, 2, 3, 1, Precision::kFp32},
                           {"gpipe", ScheduleKind::kGpipe, 1, 4, 1, Precision::kFp16},
-                          {"forward", ScheduleKind::kForwardOnly, 1, 4, 1, Precision::kBf16}}) {
+                          {"forward", ScheduleKind::kForwardOnly, 1, 4, 1, Precision::kBf16},
+                          {"1f1b-8", ScheduleKind::kOneFOneB, 1, 4, 2, Precision::kFp32},
+                          {"interleaved-8", ScheduleKind::kInterleaved, 2, 4, 2, Precision::kBf16}}) {
     SCOPED_TRACE(shape.name);
     RunConfig config = test::config_of(shape.kind, shape.pp, shape.chunks, 2 * shape.pp, 0, shape.dp);
     config.train.precision = shape.precision;
@@ -128,6 +130,41 @@ TEST_F(Loopback, ExecutesWhatTheSimulatorDoes) {
     EXPECT_EQ(sim.digests, sent.digests);
     EXPECT_EQ(order_of(sim.record), order_of(sent.record));
     keep(sent.record, std::string(shape.name) + "-self-send");
+  }
+}
+
+// Eight ranks have more streams than a device has queues: those of collectives become one, where that cannot hang.
+TEST_F(Loopback, RanksShareTheStreamsOfTheirCollectives) {
+  const auto streams = [&](int pp, int dp) -> Result<int> {
+    const RunConfig config = test::config_of(ScheduleKind::kOneFOneB, pp, 1, 2 * pp, 0, dp);
+    const Program program = lower(config, schedule_of(config).value(), default_sizes(config)).value();
+    const LinkedProgram linked = link_program(program).value();
+    std::vector<LocalRank> local;
+    for (std::uint32_t r = 0; r < program.threads.size(); ++r) local.push_back({r, {libraries, 0}});
+    LoopbackTransport transport(local);
+    PL_TRY(transport.set_program(linked));
+    PL_TRY(transport.set_program(linked));  // nothing new
+    return transport.streams();
+  };
+  const Result<int> four = streams(4, 1), eight = streams(4, 2);
+  ASSERT_TRUE(four && eight);
+  EXPECT_GT(*four, 3 * 4) << "each has its own";
+  EXPECT_EQ(*eight, 3 * 8) << "computations, messages, collectives";
+}
+
+// It was refused once, and the second time taken for done: copies then went to where nothing had been made.
+TEST_F(Loopback, AProgramThatWasRefusedIsRefusedAgain) {
+  const RunConfig config = test::config_of(ScheduleKind::kOneFOneB, 8, 1, 8, 0, 2);
+  const Program program = lower(config, schedule_of(config).value(), default_sizes(config)).value();
+  const LinkedProgram linked = link_program(program).value();
+  std::vector<LocalRank> local;
+  for (std::uint32_t r = 0; r < program.threads.size(); ++r) local.push_back({r, {libraries, 0}});
+  LoopbackTransport transport(local);
+  for (int time = 0; time < 2; ++time) {
+    const Status refused = transport.set_program(linked);
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message,
+                HasSubstr("32 hardware queues, and 16 ranks of this Program need 48"));
   }
 }
 

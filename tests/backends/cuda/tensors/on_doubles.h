@@ -26,7 +26,7 @@ class SteppingClock final : public HostClock {
 };
 
 // New doubles with a device a rank (loopback, self-send: with one), which stay until the next call.
-inline DriverFactory driver_on_doubles(const RunConfig& config, Level level) {
+inline CudaRunOptions run_on_doubles(const RunConfig& config, Level level) {
   const Doubles& on = doubles(on_one_device(level) ? 1 : config.parallel.pp * config.parallel.dp);
   const std::string file = PLUMBLINE_DOUBLES;
   CudaRunOptions run;
@@ -34,9 +34,17 @@ inline DriverFactory driver_on_doubles(const RunConfig& config, Level level) {
   run.libraries = {.cudart = file, .driver = file, .nccl = file, .nvtx = file};
   run.timeout = 1000000000;
   run.make_clock = [&on](const Libraries&) { return std::make_unique<SteppingClock>(on); };
+  return run;
+}
+
+inline DriverFactory driver_of(const CudaRunOptions& run) {
   Result<DriverFactory> factory = driver(run);
   EXPECT_TRUE(factory) << factory.error().text();
   return factory ? std::move(*factory) : simulated();
+}
+
+inline DriverFactory driver_on_doubles(const RunConfig& config, Level level) {
+  return driver_of(run_on_doubles(config, level));
 }
 
 }  // namespace plumbline::cuda

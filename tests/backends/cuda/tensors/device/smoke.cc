@@ -8,19 +8,26 @@
 
 #include "backends/cuda/driver.h"
 #include "backends/cuda/loopback_transport.h"
-#include "backends/cuda/tensors/device/device_kernels.h"
+#include "backends/cuda/tensors/device/tensor_device.h"
 #include "engine/program/link.h"
 
 namespace plumbline::cuda {
 namespace {
 
 // Stage 0 writes ones, stage 1 doubles what it gets and keeps its sum.
-class Doubling final : public TensorStage {
+class Doubling final : public StageKernels {
  public:
   at::Tensor sum;
-  Status bind(const SlotClass& /*slot*/, const at::Tensor& /*memory*/) override { return {}; }
-  Status run(const KernelCall& call, const TensorSlots& slots) override {
-    const at::Tensor data = slots.find(SlotKind::kActivation, 1);
+  std::optional<MemoryKind> memory(const SlotClass& /*slot*/) const override { return MemoryKind::kDevice; }
+  Status bind(const SlotClass& /*slot*/, const SlotMemory& /*memory*/, StreamHandle /*stream*/) override {
+    return {};
+  }
+  Status launch(const KernelCall& call, const std::vector<std::pair<SlotRef, SlotMemory>>& slots,
+                StreamHandle stream) override {
+    const std::shared_ptr<void> guard = device_->enter(stream);
+    const SlotMemory& memory = slots.front().second;
+    const at::Tensor data =
+        memory_view(memory.data, {memory.bytes / dtype_bytes(memory.dtype)}, at::kFloat, device_->device());
     if (call.rank == 0) {
       data.fill_(1.0);
     } else {
@@ -28,6 +35,9 @@ class Doubling final : public TensorStage {
     }
     return {};
   }
+
+ private:
+  std::unique_ptr<TensorDevice> device_ = tensor_device(0);
 };
 
 Program two_ranks() {
@@ -59,18 +69,17 @@ Program two_ranks() {
 
 Status smoke() {
   PL_TRY(raise_connections());
+  set_up_device_tensors();
   const auto libraries = load_libraries({.nccl = false, .memory_operations = true});
   if (!libraries) return tl::unexpected(libraries.error());
-  set_up_device_tensors();
   const Program program = two_ranks();
   PL_TRY(validate_program(program));
   const Result<LinkedProgram> linked = link_program(program);
   if (!linked) return tl::unexpected(linked.error());
   Doubling first, second;
-  DeviceKernels kernels[] = {DeviceKernels(0, first), DeviceKernels(0, second)};
   std::vector<LocalRank> local{{0, {*libraries, 0}}, {1, {*libraries, 0}}};
   LoopbackTransport transport(local);
-  CudaBackend backend({{local[0], &kernels[0]}, {local[1], &kernels[1]}}, transport, {});
+  CudaBackend backend({{local[0], &first}, {local[1], &second}}, transport, {});
   const std::unique_ptr<HostClock> clock = steady_clock();
   CudaDriver driver(backend, *clock, {Nanoseconds{30} * 1000000000, default_model()});
   PL_TRY(driver.set_program(*linked));
