@@ -179,7 +179,7 @@ Status StageWorker::forward(const Call& call) {
     return fail(ErrorCode::kState, fmt::format("stage {} returned a tensor without a graph", stage));
   }
   if (stage + 1 == call.kernel_call->program->stages) {
-    keep_loss(live.output, call.microbatch(), call.kernel_call->program->microbatches);
+    PL_TRY(keep_loss(live.output, call.microbatch(), call.kernel_call->program->microbatches));
   } else {
     PL_TRY(copy_out(live.output, call.slot(SlotKind::kActivation, stage + 1),
                     fmt::format("the output of stage {}", stage)));

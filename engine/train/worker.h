@@ -106,7 +106,7 @@ class StageWorker : public Worker {
   void write_shape(const Call& call, int stage, const at::Tensor& tensor) const;
   at::Tensor view(const SlotMemory& memory, const Batch& batch) const;
   Status copy_out(const at::Tensor& tensor, const SlotMemory& memory, const std::string& what) const;
-  void keep_loss(const at::Tensor& loss, int microbatch, int microbatches);
+  Status keep_loss(const at::Tensor& loss, int microbatch, int microbatches);
   Status move_batch(Batch& batch, int microbatch);
   Status tail(const Call& call);
   Status collect_tied(const Call& call) const;

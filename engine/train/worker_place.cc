@@ -103,13 +103,19 @@ Status StageWorker::move_batch(Batch& batch, int microbatch) {
 }
 
 // On a device the host does not wait for it: end_step() looks.
-void StageWorker::keep_loss(const at::Tensor& loss, int microbatch, int microbatches) {
+Status StageWorker::keep_loss(const at::Tensor& loss, int microbatch, int microbatches) {
   result_.losses.resize(static_cast<std::size_t>(microbatches), std::numeric_limits<double>::quiet_NaN());
-  if (parts_.place) {
-    seen_from(device(), losses_).select(0, microbatch).copy_(loss.detach(), true);
-  } else {
+  if (!parts_.place) {
     result_.losses[static_cast<std::size_t>(microbatch)] = static_cast<double>(loss.item<float>());
+    return {};
   }
+  if (losses_.numel() < microbatches) {  // the first of a step that has more than any before
+    Result<at::Tensor> more = shared_tensor(*parts_.place, {microbatches}, at::kFloat);
+    if (!more) return tl::unexpected(more.error());
+    losses_ = std::move(*more);
+  }
+  seen_from(device(), losses_).select(0, microbatch).copy_(loss.detach(), true);
+  return {};
 }
 
 }  // namespace plumbline
