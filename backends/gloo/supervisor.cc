@@ -34,8 +34,9 @@ constexpr std::chrono::seconds kConclusion(60);  // of the supervisor of rank 0:
 constexpr std::chrono::milliseconds kHurry(500);
 
 // Keys of the store, beside the watchdogs'.
-constexpr const char* kCulpritKey = "culprit";                                  // "rank code signal"
-constexpr const char* kConclusionKey = "conclusion";                            // the run's exit code
+constexpr const char* kCulpritKey = "culprit";        // "rank code signal"
+constexpr const char* kConclusionKey = "conclusion";  // the run's exit code
+constexpr const char* kCollectedKey = "collected";    // the last words are heard: ranks may be killed
 std::string stopped_key(Rank rank) { return fmt::format("stopped/{}", rank); }  // its process runs no more
 std::string heard_key(Rank rank) { return fmt::format("heard/{}", rank); }      // it has read the conclusion
 
@@ -167,6 +168,7 @@ class Supervision {
     while (true) {
       const bool any = reap();
       if (const RankEnd* first = own_culprit(); first != nullptr) {
+        end_.culprit = *first;
         (void)store_->set_once(kCulpritKey, fmt::format("{} {} {}", first->rank, first->code, first->signal));
         return fmt::format("rank {} ended with {} {}", first->rank,
                            first->signal != 0 ? "signal" : "exit code",
@@ -207,9 +209,9 @@ class Supervision {
     return found == end_.ended.end() ? nullptr : &*found;
   }
 
+  // What it is for the whole run. A rank that ends after the run has been stopped is none: its peers were killed.
   void look_for_culprit() {
     const Result<std::optional<std::string>> text = store_->get(kCulpritKey);
-    if (const RankEnd* own = own_culprit(); own != nullptr) end_.culprit = *own;
     if (!text || !*text) return;
     std::istringstream words(**text);
     RankEnd first;
@@ -225,7 +227,7 @@ class Supervision {
         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(options_.grace));
     while (Clock::now() - begin < grace) {
       (void)reap();
-      if (!end_.culprit) look_for_culprit();
+      look_for_culprit();
       for (Rank rank = 0; rank < options_.world; ++rank) {
         if (end_.positions.count(rank) != 0) continue;
         const Result<std::optional<std::string>> words = store_->get(position_key(rank));
@@ -236,14 +238,22 @@ class Supervision {
         return !child.running || end_.positions.count(child.rank) != 0;
       });
       const bool for_all = leads_ && !serves_all() && !end_.culprit;
-      if (all || (ours && !for_all)) break;
+      if (leads_ ? all || (ours && !for_all) : ours && collected()) break;
       if (options_.by_launcher && told_to_stop.load() != 0 && Clock::now() - begin > kHurry) break;
       std::this_thread::sleep_for(kLook);
     }
+    if (leads_) (void)store_->set(kCollectedKey, "");
     kill_all();
     while (reap()) std::this_thread::sleep_for(kLook);
     look_for_culprit();
     if (leads_) wait_for(stopped_key);
+  }
+
+  // A rank that is killed before the others are breaks their connections, and they would complain of it. Without a
+  // store nobody collects.
+  bool collected() {
+    const Result<std::optional<std::string>> done = store_->get(kCollectedKey);
+    return !done || *done;
   }
 
   // The others' supervisors have set their `key`. Nobody waits for one that is not there to set it.
@@ -272,9 +282,10 @@ class Supervision {
   // What a supervisor without rank 0 leaves with.
   Departure follow() {
     if (!end_.stopped) return {};
-    const RankEnd* own = own_culprit();
     Departure alone;
-    alone.code = own == nullptr ? kExitGivenUp : own->signal != 0 ? 128 + own->signal : own->code;
+    alone.code = kExitGivenUp;
+    if (end_.culprit)
+      alone.code = end_.culprit->signal != 0 ? 128 + end_.culprit->signal : end_.culprit->code;
     alone.alone = *end_.stopped;
     for (const Rank rank : options_.ranks) (void)store_->set(stopped_key(rank), "");
     const auto limit = Clock::now() + kConclusion;

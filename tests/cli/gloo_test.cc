@@ -3,6 +3,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <thread>
 
@@ -31,7 +32,8 @@ std::vector<pid_t> children_of(pid_t parent) {
 // A run in the background, with what it prints in a file.
 class Background {
  public:
-  explicit Background(const std::string& arguments) : errors_(temporary("err")) {
+  explicit Background(const std::string& arguments, const std::string& name = "")
+      : errors_(temporary(name + "err")) {
     std::vector<std::string> words{PLUMBLINE_ENGINE_EXECUTABLE, "run"};
     std::istringstream text(arguments);
     for (std::string word; text >> word;) words.push_back(word);
@@ -268,6 +270,35 @@ TEST(GlooRun, RanksStartedOneByOneLeaveWithOneCode) {
   const Outcome second = other.wait();
   EXPECT_EQ(3, second.code);
   EXPECT_EQ("", second.err);
+}
+
+// While the supervisor of rank 0 waits for a rank that does not answer, those of the others leave theirs alone: the
+// first one killed broke the connections of the next, which then ended with an error of its own and passed for the
+// culprit.
+TEST(GlooRun, RanksStartedOneByOneWaitForALateOneTogether) {
+  NEEDS_ENGINE;
+  TakenPort taken;
+  taken.free();  // free a moment ago
+  const std::string out = temporary("run.plmb");
+  std::vector<std::unique_ptr<Background>> runs;
+  for (int rank = 0; rank < 3; ++rank)
+    runs.push_back(std::make_unique<Background>(
+        "--pp 3 --num-layers 3 --hidden-size 16 --num-attention-heads 2 --microbatches 4 -q --timeout 1 "
+        "--train-iters 100000 --backend gloo --world-size 3 --master-port " +
+            std::to_string(taken.port) + " -o " + out + " --rank " + std::to_string(rank),
+        std::to_string(rank)));
+  ASSERT_EQ(1u, runs[0]->ranks_at_work(out, 1).size());
+  const std::vector<pid_t> late = children_of(runs[2]->pid());
+  ASSERT_EQ(1u, late.size());
+  ::kill(late.front(), SIGSTOP);
+  for (int rank = 0; rank < 3; ++rank) {
+    const Outcome outcome = runs[static_cast<std::size_t>(rank)]->wait();
+    EXPECT_EQ(124, outcome.code) << outcome.err;
+    EXPECT_EQ(std::string::npos, outcome.err.find("broke off")) << outcome.err;
+    EXPECT_EQ(rank == 0, outcome.err.find("not deadlocked: rank 2 is late") != std::string::npos)
+        << outcome.err;
+  }
+  expect_gone(late);
 }
 
 // A port that takes connections and never answers is not a store; ranks waited there without end, deaf to SIGTERM.
