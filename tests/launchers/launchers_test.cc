@@ -166,7 +166,9 @@ TEST_P(Launchers, AnotherNumberOfRanksIsRefused) {
 TEST_P(Launchers, NprocInEveryProcessIsRefused) {
   const Outcome outcome = BackgroundCommand(command("--train-iters 1") + " --nproc 4").wait();
   EXPECT_NE(0, outcome.code);
-  EXPECT_NE(std::string::npos, outcome.out.find("has started 4 of these processes")) << outcome.out;
+  // torchrun of LibTorch 2 looks at the program's flags too, and takes this one for two of its own.
+  if (outcome.out.find("ambiguous option: --nproc") == std::string::npos)
+    EXPECT_NE(std::string::npos, outcome.out.find("has started 4 of these processes")) << outcome.out;
   expect_nobody_left();
 }
 
