@@ -230,8 +230,8 @@ std::string first_host(std::string_view list) {
 
 namespace {
 
-// Torchrun of LibTorch 1.x knows underscores alone, later ones both. It shares its own store with the ranks from 2.4
-// on, in that LibTorch's protocol, which others need not speak: the process of rank 0 serves ours.
+// Torchrun of LibTorch 1.13 knows underscores alone, that of 2.11 both. The latter shares its own store with the ranks,
+// in its LibTorch's protocol, which others need not speak: the process of rank 0 serves ours.
 std::string torchrun_command(const LaunchShape& shape, int nodes) {
   const std::string where =
       nodes == 1 ? std::string("--standalone")
