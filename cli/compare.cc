@@ -1,6 +1,7 @@
 // `compare`: several schedules on one time axis, for given costs.
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -15,8 +16,10 @@
 #include "engine/base/text.h"
 #include "engine/program/lower.h"
 #include "engine/program/model_shape.h"
+#include "engine/runtime/time_model.h"
 #include "engine/schedule/generator_args.h"
 #include "reports/comparison.h"
+#include "sim/shared_devices.h"
 
 namespace plumbline::cli {
 namespace {
@@ -47,21 +50,52 @@ void share_costs(TimeConfig& time, int chunks) {
     if (list->size() == 1) list->front() /= chunks;
 }
 
-// By rank of the first replica's pipeline, whose step is the one that is compared; the schedule itself is made for
-// ranks that are equally fast.
-std::vector<double> slow_ranks(const RunConfig& config, int ranks) {
+// By replica and place in its pipeline. Only the first replica's step is shown; the others matter where all ranks share
+// cores.
+Rank rank_at(const RunConfig& config, int replica, int rank) {
+  return config.grid.moved(config.grid.moved(0, Axis::kDp, replica), Axis::kPp, rank);
+}
+
+// By rank of a replica's pipeline; the schedule itself is made for ranks that are equally fast.
+std::vector<double> slow_ranks(const RunConfig& config, int replica, int ranks) {
   std::vector<double> factors;
   if (config.time.slow.empty()) return factors;
   for (int rank = 0; rank < ranks; ++rank) {
-    const auto slow = config.time.slow.find(config.grid.moved(0, Axis::kPp, rank));
+    const auto slow = config.time.slow.find(rank_at(config, replica, rank));
     factors.push_back(slow == config.time.slow.end() ? 1.0 : slow->second);
   }
+  return factors;
+}
+
+void warn_of_ranks_elsewhere(const RunConfig& config) {
   for (const auto& [rank, factor] : config.time.slow) {
-    if (config.grid.moved(0, Axis::kPp, config.grid.coordinate(rank, Axis::kPp)) == rank) continue;
+    if (rank_at(config, 0, config.grid.coordinate(rank, Axis::kPp)) == rank) continue;
     warn(fmt::format("--slow rank={}: not in the pipeline of rank 0, which is the one that compare looks at",
                      rank));
   }
-  return factors;
+}
+
+// On a device a rank, or on the cores that the ranks of a machine share, those of the other replicas among them.
+Result<Evaluation> evaluation_of(const RunConfig& config, const ComparedSchedule& of, StageCosts costs,
+                                 ActionTimes* times) {
+  const Schedule& schedule = of.schedule;
+  costs.slow = slow_ranks(config, 0, schedule.ranks);
+  if (config.time.cores == 0) {
+    warn_of_ranks_elsewhere(config);
+    return evaluate(schedule, costs, times);
+  }
+  const TimeModel model(config);
+  std::vector<StageCosts> replicas;
+  std::vector<std::vector<std::size_t>> machines;
+  for (int replica = 0; replica < config.grid.dp(); ++replica) {
+    replicas.push_back(costs);
+    replicas.back().slow = slow_ranks(config, replica, schedule.ranks);
+    std::vector<std::size_t>& row = machines.emplace_back();
+    for (int rank = 0; rank < schedule.ranks; ++rank)
+      row.push_back(model.machine(rank_at(config, replica, rank)));
+  }
+  SharedDevices devices(config.time.cores, config.time.interference, std::move(machines));
+  return evaluate_on(devices, schedule, replicas, times);
 }
 
 Result<ComparedSchedule> evaluated(RunConfig config, std::optional<Schedule> given, const Options& options) {
@@ -77,7 +111,6 @@ Result<ComparedSchedule> evaluated(RunConfig config, std::optional<Schedule> giv
   // Rows from a file need not have as many stages on each rank.
   shape.stages.resize(static_cast<std::size_t>(out.schedule.stages), shape.stages.back());
   StageCosts costs = generator_args_of(config, boundary_activation(shape)).costs;
-  costs.slow = slow_ranks(config, out.schedule.ranks);
   const Result<std::vector<Nanoseconds>> pair = durations(options.pair_time);
   if (!pair) return tl::unexpected(pair.error());
   costs.pair = *pair;
@@ -89,7 +122,7 @@ Result<ComparedSchedule> evaluated(RunConfig config, std::optional<Schedule> giv
   activations.held = sizes.stash;
   if (!sizes.rebuilt.empty())
     activations.rebuilt = sizes.rebuilt, activations.rebuilt_split = sizes.rebuilt_split;
-  Result<Evaluation> evaluation = evaluate(out.schedule, costs, &out.times);
+  Result<Evaluation> evaluation = evaluation_of(config, out, std::move(costs), &out.times);
   if (!evaluation) return tl::unexpected(evaluation.error());
   out.evaluation = std::move(*evaluation);
   out.peak_bytes = peak_held(out.schedule, activations);
@@ -134,10 +167,12 @@ std::string costs_text(const Options& options, const std::vector<std::string>& s
   };
   std::string slow;
   for (const auto& [rank, factor] : time.slow) slow += fmt::format(", rank {} times {}", rank, factor);
-  return fmt::format("costs of a {}: F {}, B {}, I {}, W {}{}{}",
+  std::string cores;
+  if (time.cores > 0) cores = fmt::format(", {} core{} a machine", time.cores, time.cores == 1 ? "" : "s");
+  return fmt::format("costs of a {}: F {}, B {}, I {}, W {}{}{}{}",
                      options.per_chunk ? "chunk" : "rank's share", list(time.forward), list(time.backward),
                      list(time.input_grad), list(time.weight_grad),
-                     options.pair_time.empty() ? "" : ", a pair " + options.pair_time, slow);
+                     options.pair_time.empty() ? "" : ", a pair " + options.pair_time, slow, cores);
 }
 
 Status save(const std::string& path, const Result<std::string>& content) {

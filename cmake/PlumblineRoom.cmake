@@ -160,7 +160,7 @@ endfunction()
 # plumbline_test(<name> [TORCH] SOURCES <files>... [DEPS <rooms>...]): binary test_<name>, and one ctest entry for it.
 # One entry a binary, because a process that loads LibTorch takes over half a second before it does anything.
 function(plumbline_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH" "" "SOURCES;DEPS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "TORCH" "" "SOURCES;DEPS;ENTRIES")
   add_executable(test_${name} ${arg_SOURCES})
   target_include_directories(test_${name} PRIVATE "${PROJECT_SOURCE_DIR}")
   target_compile_definitions(test_${name} PRIVATE "PLUMBLINE_TEST_DATA=\"${PROJECT_SOURCE_DIR}/tests\"")
@@ -175,8 +175,17 @@ function(plumbline_test name)
     plumbline_use_torch(test_${name})
     set(label torch)
   endif()
-  add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
-  plumbline_test_properties(${name} ${label})
+  if(NOT arg_ENTRIES)
+    add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
+    plumbline_test_properties(${name} ${label})
+  endif()
+  # ENTRIES: a ctest entry for each value of the tests' parameter. One whose tests are skipped counts as skipped.
+  foreach(entry IN LISTS arg_ENTRIES)
+    add_test(NAME ${name}_${entry} COMMAND test_${name} "--gtest_filter=*/${entry}"
+      WORKING_DIRECTORY "${PROJECT_BINARY_DIR}")
+    plumbline_test_properties(${name}_${entry} ${name})
+    set_tests_properties(${name}_${entry} PROPERTIES SKIP_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+  endforeach()
 endfunction()
 
 # Every test gets the sanitizers' settings, one compute thread and a folder of its own for temporary files (GoogleTest's

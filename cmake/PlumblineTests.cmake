@@ -35,6 +35,15 @@ if(sources)
   endif()
 endif()
 
+# Runs under real launchers, each of which is looked for when the test runs: none is needed to build or test plumbline.
+if(TARGET plumbline-engine AND TARGET plumbline_gloo)
+  plumbline_glob(sources tests/launchers OFF *_test.cc)
+  plumbline_test(launchers SOURCES ${sources} DEPS reports ENTRIES torchrun mpirun mpiexec slurm)
+  add_dependencies(test_launchers plumbline plumbline-engine)
+  target_compile_definitions(test_launchers PRIVATE "PLUMBLINE_EXECUTABLE=\"$<TARGET_FILE:plumbline>\""
+    "PLUMBLINE_ENGINE_EXECUTABLE=\"$<TARGET_FILE:plumbline-engine>\"")
+endif()
+
 # The embedding of the report page, with pages made to break it.
 string(JOIN " " flags ${CMAKE_CXX_FLAGS} ${PLUMBLINE_SANITIZE_FLAGS})
 add_test(NAME embed COMMAND "${CMAKE_COMMAND}" "-DSOURCE=${PROJECT_SOURCE_DIR}" "-DBUILD=${PROJECT_BINARY_DIR}"

@@ -4,16 +4,21 @@
 #include <chrono>
 #include <cmath>
 #include <exception>
+#include <future>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include <ATen/ATen.h>
 #include <fmt/format.h>
+#include <torch/csrc/api/include/torch/version.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 namespace plumbline::gloo {
 namespace {
+
+constexpr double kGreeting = 10.0;  // seconds
 
 std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000.0));
@@ -26,11 +31,33 @@ std::string first_line(const std::exception& error) {
 
 std::vector<std::uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
+// Asks the store for what it was just told. A service that only takes connections, or another LibTorch's store, which
+// need not speak our protocol, may never answer: the call is then left behind in a thread of its own.
+Status greet(const c10::intrusive_ptr<::c10d::TCPStore>& tcp, const std::string& key, double seconds) {
+  auto promise = std::make_shared<std::promise<std::string>>();
+  std::future<std::string> answer = promise->get_future();
+  std::thread([tcp, key, promise] {
+    try {
+      tcp->set(key, bytes_of("hello"));
+      const std::vector<std::uint8_t> value = tcp->get(key);
+      promise->set_value(std::string(value.begin(), value.end()) == "hello" ? "" : "another value came back");
+    } catch (const std::exception& error) {
+      promise->set_value(first_line(error));
+    }
+  }).detach();
+  if (answer.wait_for(milliseconds_of(seconds)) != std::future_status::ready)
+    return fail(ErrorCode::kTimeout, fmt::format("no answer within {:g} s", seconds));
+  const std::string wrong = answer.get();
+  if (!wrong.empty()) return fail(ErrorCode::kState, wrong);
+  return {};
+}
+
 }  // namespace
 
 struct Store::Impl {
   std::mutex mutex;  // the client is one connection
   c10::intrusive_ptr<::c10d::TCPStore> tcp;
+  std::string prefix;  // of keys
 
   template <typename Call>
   auto call(Call f) -> Result<decltype(f(*tcp))> {
@@ -46,8 +73,9 @@ struct Store::Impl {
 Store::Store(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Store::~Store() = default;
 
-Result<std::unique_ptr<Store>> Store::serve(int port) {
+Result<std::unique_ptr<Store>> Store::serve(int port, const std::string& prefix) {
   auto impl = std::make_unique<Impl>();
+  impl->prefix = prefix;
   try {
     ::c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(port);
@@ -70,6 +98,7 @@ Result<std::unique_ptr<Store>> Store::serve(int port) {
 
 Result<std::unique_ptr<Store>> Store::join(const StoreAddress& address, double seconds) {
   auto impl = std::make_unique<Impl>();
+  impl->prefix = address.prefix;
   try {
     ::c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(address.port);
@@ -82,6 +111,14 @@ Result<std::unique_ptr<Store>> Store::join(const StoreAddress& address, double s
         fmt::format("no store answers at {}:{} within {} s ({}) - is the process of rank 0 running there?",
                     address.host, address.port, seconds, first_line(error)));
   }
+  if (const Status heard = greet(impl->tcp, address.prefix + "greeting", std::min(seconds, kGreeting));
+      !heard)
+    return fail(
+        ErrorCode::kState,
+        fmt::format("what serves {}:{} is not a store that this plumbline's LibTorch {} understands ({}) - "
+                    "torchrun shares its own unless TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 is set, as in what "
+                    "`plumbline launch --dry-run torchrun` prints",
+                    address.host, address.port, TORCH_VERSION, heard.error().message));
   return std::unique_ptr<Store>(new Store(std::move(impl)));
 }
 
@@ -89,7 +126,7 @@ int Store::port() const { return impl_->tcp->getPort(); }
 
 Status Store::set(const std::string& key, const std::string& value) {
   const Result<bool> done = impl_->call([&](::c10d::TCPStore& tcp) {
-    tcp.set(key, bytes_of(value));
+    tcp.set(impl_->prefix + key, bytes_of(value));
     return true;
   });
   if (!done) return tl::unexpected(done.error());
@@ -98,15 +135,16 @@ Status Store::set(const std::string& key, const std::string& value) {
 
 Result<std::string> Store::set_once(const std::string& key, const std::string& value) {
   return impl_->call([&](::c10d::TCPStore& tcp) {
-    const std::vector<std::uint8_t> now = tcp.compareSet(key, {}, bytes_of(value));
+    const std::vector<std::uint8_t> now = tcp.compareSet(impl_->prefix + key, {}, bytes_of(value));
     return std::string(now.begin(), now.end());
   });
 }
 
 Result<std::optional<std::string>> Store::get(const std::string& key) {
   return impl_->call([&](::c10d::TCPStore& tcp) -> std::optional<std::string> {
-    if (!tcp.check({key})) return std::nullopt;
-    const std::vector<std::uint8_t> value = tcp.get(key);
+    const std::string full = impl_->prefix + key;
+    if (!tcp.check({full})) return std::nullopt;
+    const std::vector<std::uint8_t> value = tcp.get(full);
     return std::string(value.begin(), value.end());
   });
 }
@@ -114,8 +152,9 @@ Result<std::optional<std::string>> Store::get(const std::string& key) {
 Result<std::string> Store::wait_for(const std::string& key, double seconds) {
   const std::lock_guard lock(impl_->mutex);
   try {
-    impl_->tcp->wait({key}, milliseconds_of(seconds));
-    const std::vector<std::uint8_t> value = impl_->tcp->get(key);
+    const std::string full = impl_->prefix + key;
+    impl_->tcp->wait({full}, milliseconds_of(seconds));
+    const std::vector<std::uint8_t> value = impl_->tcp->get(full);
     return std::string(value.begin(), value.end());
   } catch (const std::exception& error) {
     return fail(ErrorCode::kTimeout, fmt::format("'{}' did not come within {} s", key, seconds));

@@ -16,8 +16,9 @@ namespace plumbline::gloo {
 class Store {
  public:
   // Opens a port and serves it until the object goes; 0: any free one. A port in use is an error that says so.
-  static Result<std::unique_ptr<Store>> serve(int port);
-  // Joins a store that is, or within `seconds` will be, served elsewhere.
+  static Result<std::unique_ptr<Store>> serve(int port, const std::string& prefix = {});
+  // Joins a store that is, or within `seconds` will be, served elsewhere. An error too where something answers there
+  // that is no such store: torchrun's of another LibTorch, for one.
   static Result<std::unique_ptr<Store>> join(const StoreAddress& address, double seconds);
   ~Store();
 

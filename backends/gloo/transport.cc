@@ -150,7 +150,7 @@ Result<std::unique_ptr<Transport>> connect(const StoreAddress& address, const st
     options.waitWorkers = false;
     options.timeout = std::chrono::seconds(static_cast<std::int64_t>(std::ceil(std::max(seconds, 1.0))));
     auto tcp = c10::make_intrusive<::c10d::TCPStore>(address.host, options);
-    auto store = c10::make_intrusive<::c10d::PrefixStore>(prefix, tcp);
+    auto store = c10::make_intrusive<::c10d::PrefixStore>(address.prefix + prefix, tcp);
     PL_TRY(gather_ranks(*store, rank, world, seconds));
     tcp->setTimeout(kNever);
     auto gloo_options = Group::Options::create(kNever);

@@ -52,6 +52,8 @@ constexpr std::uint32_t tag_of(std::uint32_t lane, std::uint32_t count) {
 struct StoreAddress {
   std::string host = "127.0.0.1";
   int port = 0;
+  std::string
+      prefix;  // of all keys: a store that a launcher serves outlives the run, and one after it may meet there
 };
 
 // Connects this process to all others through the store at `address`, under `prefix`. Needs a word of every

@@ -90,6 +90,7 @@ class Detector {
                                  : number(names.world, world, 1);
     if (!all) return tl::unexpected(all.error());
     place.world = *all;
+    place.copies = names.launcher == Launcher::kSlurm && !step ? 1 : place.world;
     if (const std::optional<std::string> local = get(names.local)) {
       const Result<int> value = number(names.local, *local, 0);
       if (!value) return tl::unexpected(value.error());
@@ -99,7 +100,9 @@ class Detector {
     if (names.launcher == Launcher::kSlurm) return slurm(place);
     const std::optional<std::string> local_world = get(names.local_world);
     const bool one_host = local_world && *local_world == std::to_string(place.world);
-    return finish(place, one_host ? std::optional<std::string>("127.0.0.1") : std::nullopt, kDefaultPort);
+    if (one_host) return finish(place, std::string("127.0.0.1"), kDefaultPort);
+    return slurm(
+        place);  // which may have started them: `srun --mpi=pmi2` sets PMI's variables, and mpirun asks it
   }
 
   Result<std::optional<LaunchPlace>> torchrun(LaunchPlace place) {
@@ -117,6 +120,8 @@ class Detector {
                       *tasks));
     const std::optional<std::string> agent = get("TORCHELASTIC_USE_AGENT_STORE");
     place.store_is_served = agent && (*agent == "True" || *agent == "1" || *agent == "true");
+    if (const std::optional<std::string> run = get("TORCHELASTIC_RUN_ID"))
+      place.run = fmt::format("{}/{}/", *run, get("TORCHELASTIC_RESTART_COUNT").value_or("0"));
     return finish(place, std::nullopt, kDefaultPort);
   }
 
@@ -188,10 +193,15 @@ std::string_view launcher_name(Launcher launcher) {
 
 Environment launcher_environment() {
   Environment environment;
-  std::vector<const char*> names{
-      "MASTER_ADDR",          "MASTER_PORT",         "TORCHELASTIC_USE_AGENT_STORE",
-      "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_JOB_ID",
-      "SLURM_JOB_NODELIST"};
+  std::vector<const char*> names{"MASTER_ADDR",
+                                 "MASTER_PORT",
+                                 "TORCHELASTIC_USE_AGENT_STORE",
+                                 "TORCHELASTIC_RUN_ID",
+                                 "TORCHELASTIC_RESTART_COUNT",
+                                 "SLURM_STEP_NUM_TASKS",
+                                 "SLURM_STEP_NODELIST",
+                                 "SLURM_JOB_ID",
+                                 "SLURM_JOB_NODELIST"};
   for (const Names& of : kNames) names.insert(names.end(), {of.rank, of.world, of.local, of.local_world});
   for (const char* name : names) {
     if (const char* value = std::getenv(name); value != nullptr) environment.emplace(name, value);
@@ -218,32 +228,52 @@ std::string first_host(std::string_view list) {
   return host;
 }
 
-Result<std::string> launch_command(std::string_view launcher, int ranks, int per_node,
+namespace {
+
+// Torchrun of LibTorch 1.13 knows underscores alone, that of 2.11 both. The latter shares its own store with the ranks,
+// in its LibTorch's protocol, which others need not speak: the process of rank 0 serves ours.
+std::string torchrun_command(const LaunchShape& shape, int nodes) {
+  const std::string where =
+      nodes == 1 ? std::string("--standalone")
+                 : fmt::format("--nnodes={} --rdzv_backend=c10d --rdzv_endpoint=$HOST:29400", nodes);
+  return fmt::format(
+      "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun {} --nproc_per_node={} --no_python plumbline", where,
+      shape.per_node);
+}
+
+// Open MPI. A rank has threads beside its host, so it is bound to no core; slots are taken for cores where nobody says
+// otherwise, and ranks may be more.
+std::string open_mpi_command(const LaunchShape& shape, int nodes) {
+  return fmt::format("{}mpirun{} -np {} --map-by ppr:{}:node:oversubscribe --bind-to none{} plumbline",
+                     nodes == 1 ? "" : "MASTER_ADDR=$HOST MASTER_PORT=29500 ",
+                     shape.as_root ? " --allow-run-as-root" : "", shape.ranks, shape.per_node,
+                     nodes == 1 ? "" : " -x MASTER_ADDR -x MASTER_PORT");
+}
+
+}  // namespace
+
+Result<std::string> launch_command(std::string_view launcher, const LaunchShape& shape,
                                    const std::vector<std::string>& arguments) {
-  if (ranks % per_node != 0)
+  if (shape.ranks % shape.per_node != 0)
     return fail(ErrorCode::kUsage,
-                fmt::format("{} ranks do not fill nodes of {}: give a --per-node that divides them", ranks,
-                            per_node));
-  const int nodes = ranks / per_node;
+                fmt::format("{} ranks do not fill nodes of {}: give a --per-node that divides them",
+                            shape.ranks, shape.per_node));
+  const int nodes = shape.ranks / shape.per_node;
   const std::string line = " " + shell_line(arguments);
   if (launcher == "slurm")
     return fmt::format(
         "srun --nodes={} --ntasks={} --ntasks-per-node={} --mpi=none --kill-on-bad-exit=1 plumbline{}", nodes,
-        ranks, per_node, line);
-  if (launcher == "torchrun") {
-    const std::string where =
-        nodes == 1 ? std::string("--standalone")
-                   : fmt::format("--nnodes={} --rdzv-backend=c10d --rdzv-endpoint=$HOST:29400", nodes);
-    return fmt::format("torchrun {} --nproc-per-node={} --no-python plumbline{}", where, per_node, line);
-  }
-  if (launcher == "mpirun") {
-    const std::string where = nodes == 1 ? std::string() : " -x MASTER_ADDR -x MASTER_PORT";
-    return fmt::format("{}mpirun -np {} --map-by ppr:{}:node{} plumbline{}",
-                       nodes == 1 ? "" : "MASTER_ADDR=$HOST MASTER_PORT=29500 ", ranks, per_node, where,
+        shape.ranks, shape.per_node, line);
+  if (launcher == "torchrun") return torchrun_command(shape, nodes) + line;
+  if (launcher == "mpirun") return open_mpi_command(shape, nodes) + line;
+  if (launcher == "mpiexec")  // Hydra passes the environment on by itself
+    return fmt::format("{}mpiexec -n {} -ppn {} plumbline{}",
+                       nodes == 1 ? "" : "MASTER_ADDR=$HOST MASTER_PORT=29500 ", shape.ranks, shape.per_node,
                        line);
-  }
   return fail(ErrorCode::kUsage,
-              fmt::format("launcher '{}' is not known; known are slurm, torchrun, mpirun", launcher));
+              fmt::format("launcher '{}' is not known; known are slurm, torchrun, mpirun (Open MPI), mpiexec "
+                          "(Hydra: MPICH, Intel MPI)",
+                          launcher));
 }
 
 }  // namespace plumbline

@@ -25,6 +25,9 @@ struct LaunchPlace {
   std::string host;              // where the store is
   int port = 29500;              // of the store
   bool store_is_served = false;  // by torchrun's agent; else the process of rank 0 does
+  std::string run;  // prefix of the run's keys in a store that others use too; empty: none is needed
+  int copies =
+      1;  // how many of this process the launcher has started: of SLURM those of the step, not of the job
 };
 
 struct LaunchFlags {
@@ -41,8 +44,16 @@ Result<std::optional<LaunchPlace>> launch_place(const LaunchFlags& flags, const 
 // First host of a SLURM node list: "gpu[003-005,9],x1" is gpu003.
 std::string first_host(std::string_view node_list);
 
-// The command that starts `arguments` (of `plumbline`) on `ranks` ranks, `per_node` of them a node.
-Result<std::string> launch_command(std::string_view launcher, int ranks, int per_node,
+// Launchers that a command can be printed for: "slurm", "torchrun", "mpirun" (Open MPI), "mpiexec" (Hydra: MPICH,
+// Intel MPI).
+struct LaunchShape {
+  int ranks = 1;
+  int per_node = 1;
+  bool as_root = false;  // Open MPI wants to be told
+};
+
+// The command that starts `arguments` (of `plumbline`).
+Result<std::string> launch_command(std::string_view launcher, const LaunchShape& shape,
                                    const std::vector<std::string>& arguments);
 
 }  // namespace plumbline

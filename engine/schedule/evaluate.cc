@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <queue>
+#include <tuple>
 
 #include <fmt/format.h>
 
+#include "engine/base/assert.h"
 #include "engine/schedule/step_index.h"
 
 namespace plumbline {
@@ -49,12 +53,74 @@ class Evaluator {
       waiting_[at(rank)] = false;
       advance(rank);
     }
+    return outcome();
+  }
+
+  // When all that can run has.
+  Result<Evaluation> outcome() {
     for (int rank = 0; rank < schedule_.ranks; ++rank) {
       if (next_[at(rank)] < end_of(rank)) return stuck(rank);
       count_activations(rank);
     }
     summarize();
     return std::move(out_);
+  }
+
+  // What a rank computes next, one action or a pair.
+  struct Step {
+    std::uint32_t index = 0;
+    std::uint32_t count = 0;  // 0: it has nothing left
+    Nanoseconds ready = kNever;
+    Nanoseconds cost = 0;
+  };
+  // A rank whose inputs are not there yet is woken when they are.
+  Step look(int rank) {
+    std::uint32_t& next = next_[at(rank)];
+    const std::uint32_t end = end_of(rank);
+    while (next < end && !is_compute(schedule_.actions[next].kind)) ++next;
+    if (next == end) return {};
+    const Action& first = schedule_.actions[next];
+    const bool pair = first.paired != 0 && next + 1 < end;
+    Step step{next, pair ? 2u : 1u, ready_at(first, rank), cost_of(first)};
+    if (pair && step.ready != kNever) {
+      const Action& second = schedule_.actions[next + 1];
+      const Nanoseconds also = ready_at(second, rank);
+      step.ready = also == kNever ? kNever : std::max(step.ready, also);
+      const bool forward_first = first.kind == ActionKind::kForward;
+      step.cost = forward_first ? pair_cost(costs_, first.stage, cost_of(second))
+                                : pair_cost(costs_, second.stage, step.cost);
+      // A pair's own time says nothing of what is recomputed.
+      if (!costs_.pair.empty()) step.cost += recomputed(forward_first ? second : first);
+    }
+    step.cost = cost_on(costs_, rank, step.cost);
+    if (step.ready == kNever) waiting_[at(rank)] = true;
+    return step;
+  }
+
+  void book(int rank, const Step& step, Nanoseconds start, Nanoseconds end) {
+    const std::size_t r = at(rank);
+    if (out_.first_start[r] == kNever) out_.first_start[r] = start;
+    clock_[r] = end;
+    out_.busy[r] += end - start;
+    out_.last_end[r] = end;
+    for (std::uint32_t i = step.index; i < step.index + step.count; ++i) {
+      if (times_ != nullptr) {
+        times_->start[i] = start;
+        times_->end[i] = end;
+        times_->recomputed[i] =
+            start + share_of(end - start, cost_on(costs_, rank, recomputed(schedule_.actions[i])), step.cost);
+      }
+      finish(schedule_.actions[i], end);
+    }
+    next_[r] += step.count;
+  }
+
+  // A rank that finish() has woken; none: -1.
+  int woken() {
+    if (ready_.empty()) return -1;
+    const int rank = ready_.back();
+    ready_.pop_back();
+    return rank;
   }
 
  private:
@@ -92,51 +158,19 @@ class Evaluator {
     return ready;
   }
 
-  void advance(int rank) {
-    std::uint32_t& next = next_[at(rank)];
-    const std::uint32_t end = end_of(rank);
-    while (next < end) {
-      const Action& first = schedule_.actions[next];
-      const bool pair = first.paired != 0 && next + 1 < end;
-      if (!is_compute(first.kind)) {
-        ++next;
-        continue;
-      }
-      Nanoseconds start = ready_at(first, rank);
-      Nanoseconds cost = cost_of(first);
-      if (pair && start != kNever) {
-        const Action& second = schedule_.actions[next + 1];
-        const Nanoseconds also = ready_at(second, rank);
-        start = also == kNever ? kNever : std::max(start, also);
-        const bool forward_first = first.kind == ActionKind::kForward;
-        cost = forward_first ? pair_cost(costs_, first.stage, cost_of(second))
-                             : pair_cost(costs_, second.stage, cost);
-        // A pair's own time says nothing of what is recomputed.
-        if (!costs_.pair.empty()) cost += recomputed(forward_first ? second : first);
-      }
-      cost = cost_on(costs_, rank, cost);
-      if (start == kNever) {
-        waiting_[at(rank)] = true;
-        return;
-      }
-      book(rank, next, pair ? 2 : 1, std::max(start, clock_[at(rank)]), cost);
-      next += pair ? 2 : 1;
-    }
+  // `part` of `whole`, stretched to `time`.
+  static Nanoseconds share_of(Nanoseconds time, Nanoseconds part, Nanoseconds whole) {
+    if (time == whole || whole == 0) return part;
+    return static_cast<Nanoseconds>(static_cast<double>(time) * static_cast<double>(part) /
+                                    static_cast<double>(whole));
   }
 
-  void book(int rank, std::uint32_t index, std::uint32_t count, Nanoseconds start, Nanoseconds cost) {
-    const std::size_t r = at(rank);
-    if (out_.first_start[r] == kNever) out_.first_start[r] = start;
-    clock_[r] = start + cost;
-    out_.busy[r] += cost;
-    out_.last_end[r] = clock_[r];
-    for (std::uint32_t i = index; i < index + count; ++i) {
-      if (times_ != nullptr) {
-        times_->start[i] = start;
-        times_->end[i] = clock_[r];
-        times_->recomputed[i] = start + cost_on(costs_, rank, recomputed(schedule_.actions[i]));
-      }
-      finish(schedule_.actions[i], clock_[r]);
+  void advance(int rank) {
+    while (true) {
+      const Step step = look(rank);
+      if (step.count == 0 || step.ready == kNever) return;
+      const Nanoseconds start = std::max(step.ready, clock_[at(rank)]);
+      book(rank, step, start, start + step.cost);
     }
   }
 
@@ -209,6 +243,76 @@ class Evaluator {
   Evaluation out_;
 };
 
+// Several evaluators in the order of time, on devices that they share.
+class SideBySide {
+ public:
+  SideBySide(Devices& devices, std::vector<Evaluator>& replicas, int ranks)
+      : devices_(devices), replicas_(replicas), running_(replicas.size()) {
+    for (auto& of_replica : running_) of_replica.resize(at(ranks));
+  }
+
+  void run() {
+    for (std::size_t replica = 0; replica < running_.size(); ++replica)
+      for (std::size_t rank = 0; rank < running_[replica].size(); ++rank)
+        go_on({0, static_cast<int>(replica), static_cast<int>(rank)});
+    while (true) {
+      const std::optional<Devices::Completion> over = devices_.next();
+      if (!arrivals_.empty() && (!over || arrivals_.top().time <= over->time)) {
+        const Moment arrival = arrivals_.top();
+        arrivals_.pop();
+        go_on(arrival);
+      } else if (over) {
+        devices_.complete(*over);
+        const auto& [step, start] = running_[at(over->replica)][at(over->rank)];
+        replicas_[at(over->replica)].book(over->rank, step, start, over->time);
+        go_on({over->time, over->replica, over->rank});
+        wake(over->replica, over->time);
+      } else {
+        return;
+      }
+    }
+  }
+
+ private:
+  struct Moment {
+    Nanoseconds time = 0;
+    int replica = 0;
+    int rank = 0;
+    bool operator>(const Moment& other) const {
+      return std::tie(time, replica, rank) > std::tie(other.time, other.replica, other.rank);
+    }
+  };
+  struct Running {
+    Evaluator::Step step;
+    Nanoseconds start = 0;
+  };
+
+  // The rank computes nothing at this moment.
+  void go_on(const Moment& now) {
+    Evaluator& replica = replicas_[at(now.replica)];
+    while (true) {
+      const Evaluator::Step step = replica.look(now.rank);
+      if (step.count == 0 || step.ready == kNever) return;
+      if (step.ready > now.time) return arrivals_.push({step.ready, now.replica, now.rank});
+      if (step.cost > 0) {
+        running_[at(now.replica)][at(now.rank)] = {step, now.time};
+        return devices_.start(now.replica, now.rank, step.cost, now.time);
+      }
+      replica.book(now.rank, step, now.time, now.time);
+      wake(now.replica, now.time);
+    }
+  }
+  void wake(int replica, Nanoseconds now) {
+    for (int rank = replicas_[at(replica)].woken(); rank >= 0; rank = replicas_[at(replica)].woken())
+      go_on({now, replica, rank});
+  }
+
+  Devices& devices_;
+  std::vector<Evaluator>& replicas_;
+  std::vector<std::vector<Running>> running_;  // [replica][rank]
+  std::priority_queue<Moment, std::vector<Moment>, std::greater<>> arrivals_;
+};
+
 double idle_share(Nanoseconds work, Nanoseconds time) {
   return time == 0 ? 0.0 : 1.0 - static_cast<double>(work) / static_cast<double>(time);
 }
@@ -251,7 +355,9 @@ std::vector<std::int64_t> peak_held(const Schedule& schedule, const ActivationMo
   return peaks;
 }
 
-Result<Evaluation> evaluate(const Schedule& schedule, const StageCosts& costs, ActionTimes* times) {
+namespace {
+
+Status check_inputs(const Schedule& schedule, const StageCosts& costs) {
   PL_TRY(check_costs(costs, schedule.stages, "schedule " + schedule.name));
   PL_TRY(check_slow(costs, schedule.ranks, "schedule " + schedule.name));
   for (const Action& action : schedule.actions) {
@@ -261,7 +367,27 @@ Result<Evaluation> evaluate(const Schedule& schedule, const StageCosts& costs, A
                               schedule.name, print_action(action), schedule.stages, schedule.microbatches));
     }
   }
+  return {};
+}
+
+}  // namespace
+
+Result<Evaluation> evaluate(const Schedule& schedule, const StageCosts& costs, ActionTimes* times) {
+  PL_TRY(check_inputs(schedule, costs));
   return Evaluator(schedule, costs, times).run();
+}
+
+Result<Evaluation> evaluate_on(Devices& devices, const Schedule& schedule,
+                               const std::vector<StageCosts>& replicas, ActionTimes* times) {
+  PL_ASSERT(!replicas.empty());
+  std::vector<Evaluator> evaluators;
+  evaluators.reserve(replicas.size());
+  for (const StageCosts& costs : replicas) {
+    PL_TRY(check_inputs(schedule, costs));
+    evaluators.emplace_back(schedule, costs, evaluators.empty() ? times : nullptr);
+  }
+  SideBySide(devices, evaluators, schedule.ranks).run();
+  return evaluators.front().outcome();
 }
 
 }  // namespace plumbline

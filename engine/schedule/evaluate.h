@@ -6,6 +6,7 @@
 // Linear in the number of actions. Communication, UNSHARD, RESHARD and REDUCE_GRAD are passed over.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -49,6 +50,29 @@ struct ActionTimes {
 // that cannot run (kConfig), with the first action of a rank that waits for ever. A schedule without
 // validate_schedule's findings always runs.
 Result<Evaluation> evaluate(const Schedule& schedule, const StageCosts& costs, ActionTimes* times = nullptr);
+
+// What ranks compute on, where one may slow another down: of several pipelines that run the same schedule side by side.
+class Devices {
+ public:
+  struct Completion {
+    Nanoseconds time = 0;
+    int replica = 0;
+    int rank = 0;
+  };
+  virtual ~Devices() = default;
+  // A rank that computes nothing begins something that takes `work` > 0 alone. Times never decrease.
+  virtual void start(int replica, int rank, Nanoseconds work, Nanoseconds now) = 0;
+  // What is over first if nothing else starts.
+  virtual std::optional<Completion> next() const = 0;
+  // It is over; time has come to it.
+  virtual void complete(const Completion& completion) = 0;
+};
+
+// The same on `devices`, for pipelines that run the schedule side by side, each with costs of its own; the times are
+// the first one's. A rank is busy from an action's start to its end, however slowly it gets on. n log n in the number
+// of actions.
+Result<Evaluation> evaluate_on(Devices& devices, const Schedule& schedule,
+                               const std::vector<StageCosts>& replicas, ActionTimes* times = nullptr);
 
 // Most that each rank holds at once of `model`, whatever its unit: F takes `held` of its stage, I gives back
 // `freed_early`, W the rest, B all; what is recomputed counts during B, or from I to W. In an overlapped pair the

@@ -31,6 +31,35 @@ TEST(Compare, PublishedMakespansAtUnitCosts) {
   EXPECT_EQ(one[0]["held"], (nlohmann::json{4, 3, 2, 1}));
 }
 
+// Ranks that share cores: what compare evaluates is what the simulator finds, with replicas beside each other, and on
+// machines of several ranks. With a core a rank nothing changes.
+TEST(Compare, SharedCoresAreTheSimulators) {
+  const std::string flags = " --pp 4 -m 8 --num-layers 8 --link-latency 0 --link-bandwidth 1000000GB/s ";
+  const auto compared = [&](const std::string& schedule, const std::string& arguments) {
+    return parsed(
+               run_plumbline("compare --json " + schedule + flags + arguments))["schedules"][0]["makespan_ns"]
+        .get<double>();
+  };
+  const auto simulated = [&](const std::string& schedule, const std::string& arguments) {
+    return parsed(run_plumbline("sim --json --schedule " + schedule + flags + arguments))["makespan_ns"]
+        .get<double>();
+  };
+  for (const std::string schedule : {"1f1b", "gpipe", "zb-h1"}) {
+    const double own = compared(schedule, "");
+    EXPECT_EQ(own, compared(schedule, "--cores 4")) << schedule;
+    const double two = compared(schedule, "--cores 2");
+    EXPECT_GT(two, own) << schedule;
+    EXPECT_NEAR(simulated(schedule == "zb-h1" ? "generator --generator zb-h1" : schedule, "--cores 2"), two,
+                1e4)
+        << schedule;
+  }
+  for (const char* more : {"--cores 1", "--cores 2 --core-interference 0.2", "--cores 2 --dp 2",
+                           "--cores 2 --dp 2 --ranks-per-node 4", "--cores 2 --slow rank=3:2"})
+    EXPECT_NEAR(simulated("1f1b", more), compared("1f1b", more), 1e4) << more;
+  EXPECT_NE(run_plumbline("compare 1f1b --cores 2" + flags).out.find(", 2 cores a machine"),
+            std::string::npos);
+}
+
 // One option for time, memory and pictures: the simulated step grows by what compare says, the checker's peak is the
 // estimate's, and the timeline has the recomputation.
 TEST(Compare, SimulationChecksAndPicturesKnowRecomputation) {

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 #include <thread>
 
@@ -31,7 +32,8 @@ std::vector<pid_t> children_of(pid_t parent) {
 // A run in the background, with what it prints in a file.
 class Background {
  public:
-  explicit Background(const std::string& arguments) : errors_(temporary("err")) {
+  explicit Background(const std::string& arguments, const std::string& name = "")
+      : errors_(temporary(name + "err")) {
     std::vector<std::string> words{PLUMBLINE_ENGINE_EXECUTABLE, "run"};
     std::istringstream text(arguments);
     for (std::string word; text >> word;) words.push_back(word);
@@ -245,6 +247,78 @@ TEST(GlooRun, AnotherProgramOnOneRankAndARankThatNeverComes) {
   const Outcome alone = run_engine("run " + kSmall + "--rank 0 --join-timeout 2" + port + " -o " + out);
   EXPECT_EQ(124, alone.code);
   EXPECT_NE(std::string::npos, alone.err.find("rank 1 did not come")) << alone.err;
+}
+
+// Started one by one, ranks have a supervisor each: the one of rank 0 speaks, and all leave with its code. (Every one
+// of them used to explain a deadlock with the words of its own rank alone, and left with 124.)
+TEST(GlooRun, RanksStartedOneByOneLeaveWithOneCode) {
+  NEEDS_ENGINE;
+  TakenPort taken;
+  taken.free();  // free a moment ago
+  const std::string csv = temporary("dead.csv"), out = temporary("run.plmb");
+  ASSERT_TRUE(write_file(csv,
+                         "0F0,0SEND_F0,0RECV_B0,0B0,0F1,0SEND_F1,0RECV_B1,0B1\n"
+                         "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n"));
+  const std::string run = "--pp 2 --num-layers 4 --schedule csv --schedule-csv " + csv +
+                          " --microbatches 2 --comm-map one --train-iters 1 -q --timeout 1 --backend gloo "
+                          "--world-size 2 --master-port " +
+                          std::to_string(taken.port) + " -o " + out;
+  Background other(run + " --rank 1");
+  const Outcome first = run_engine("run " + run + " --rank 0");
+  EXPECT_EQ(3, first.code) << first.err;
+  EXPECT_NE(std::string::npos, first.err.find("deadlock: 4 operations on 2 ranks")) << first.err;
+  const Outcome second = other.wait();
+  EXPECT_EQ(3, second.code);
+  EXPECT_EQ("", second.err);
+}
+
+// While the supervisor of rank 0 waits for a rank that does not answer, those of the others leave theirs alone: the
+// first one killed broke the connections of the next, which then ended with an error of its own and passed for the
+// culprit.
+TEST(GlooRun, RanksStartedOneByOneWaitForALateOneTogether) {
+  NEEDS_ENGINE;
+  TakenPort taken;
+  taken.free();  // free a moment ago
+  const std::string out = temporary("run.plmb");
+  std::vector<std::unique_ptr<Background>> runs;
+  for (int rank = 0; rank < 3; ++rank)
+    runs.push_back(std::make_unique<Background>(
+        "--pp 3 --num-layers 3 --hidden-size 16 --num-attention-heads 2 --microbatches 4 -q --timeout 1 "
+        "--train-iters 100000 --backend gloo --world-size 3 --master-port " +
+            std::to_string(taken.port) + " -o " + out + " --rank " + std::to_string(rank),
+        std::to_string(rank)));
+  ASSERT_EQ(1u, runs[0]->ranks_at_work(out, 1).size());
+  const std::vector<pid_t> late = children_of(runs[2]->pid());
+  ASSERT_EQ(1u, late.size());
+  ::kill(late.front(), SIGSTOP);
+  for (int rank = 0; rank < 3; ++rank) {
+    const Outcome outcome = runs[static_cast<std::size_t>(rank)]->wait();
+    EXPECT_EQ(124, outcome.code) << outcome.err;
+    EXPECT_EQ(std::string::npos, outcome.err.find("broke off")) << outcome.err;
+    EXPECT_EQ(rank == 0, outcome.err.find("not deadlocked: rank 2 is late") != std::string::npos)
+        << outcome.err;
+  }
+  expect_gone(late);
+}
+
+// A port that takes connections and never answers is not a store; ranks waited there without end, deaf to SIGTERM.
+TEST(GlooRun, WhatAnswersAtThePortMustBeAStore) {
+  NEEDS_ENGINE;
+  const TakenPort taken;
+  const Outcome outcome =
+      run_engine("run " + kSmall + "--backend gloo --world-size 2 --rank 1 --join-timeout 1 -o " +
+                 temporary("run.plmb") + " --master-port " + std::to_string(taken.port));
+  EXPECT_EQ(4, outcome.code);
+  EXPECT_NE(std::string::npos, outcome.err.find("is not a store")) << outcome.err;
+}
+
+// Each process that a launcher has started would start all ranks.
+TEST(GlooRun, NprocUnderALauncherIsRefused) {
+  NEEDS_ENGINE;
+  const Outcome outcome = run_engine("run " + kSmall + "--backend gloo --nproc 2 -o " + temporary("run.plmb"),
+                                     "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2");
+  EXPECT_EQ(2, outcome.code);
+  EXPECT_NE(std::string::npos, outcome.err.find("Open MPI has started 2 of these processes")) << outcome.err;
 }
 
 // A forward-only schedule is one evaluation, and nothing else.

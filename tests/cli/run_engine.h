@@ -18,8 +18,7 @@ inline Outcome run_engine(const std::string& arguments, const std::string& envir
 
 // A path of this test's own.
 inline std::string temporary(const std::string& name) {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  return testing::TempDir() + test->test_suite_name() + "_" + test->name() + "_" + name;
+  return testing::TempDir() + file_name_of_test() + "_" + name;
 }
 
 inline RunRecord record_at(const std::string& path) {

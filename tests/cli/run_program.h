@@ -1,6 +1,7 @@
 // Starts an executable the way a user does, through a shell, and keeps what it prints and its exit code.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -19,13 +20,19 @@ struct Outcome {
   std::string err;
 };
 
+// The running test's name as part of a file's: parameters are set off by slashes.
+inline std::string file_name_of_test() {
+  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
+  std::string name = std::string(test->test_suite_name()) + "_" + test->name();
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
 // `arguments` are shell words; `environment` stands before the program ("NO_COLOR=1"). Colour, width and
 // configuration variables of the caller do not reach it.
 inline Outcome run_program(const std::string& executable, const std::string& arguments,
                            const std::string& environment = "") {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string errors =
-      testing::TempDir() + "plumbline_" + test->test_suite_name() + "_" + test->name() + ".err";
+  const std::string errors = testing::TempDir() + "plumbline_" + file_name_of_test() + ".err";
   const std::string line = "env -u NO_COLOR -u CLICOLOR_FORCE -u COLUMNS -u PLUMBLINE_ENGINE " + environment +
                            " '" + executable + "' " + arguments + " 2>'" + errors + "' </dev/null";
   Outcome outcome;

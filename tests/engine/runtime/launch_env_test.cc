@@ -113,20 +113,59 @@ TEST(LaunchPlace, FirstHostOfANodeList) {
   EXPECT_EQ("", first_host(""));
 }
 
+// A store that torchrun's agent serves outlives a run that it starts again, whose keys must be others.
+TEST(LaunchPlace, ARestartedRunHasKeysOfItsOwn) {
+  Environment environment = kTorchrun;
+  EXPECT_EQ("", place_of(environment).run);
+  environment["TORCHELASTIC_RUN_ID"] = "job";
+  EXPECT_EQ("job/0/", place_of(environment).run);
+  environment["TORCHELASTIC_RESTART_COUNT"] = "2";
+  EXPECT_EQ("job/2/", place_of(environment).run);
+}
+
+// `srun --mpi=pmi2` sets PMI's variables, which do not say where rank 0 is.
+TEST(LaunchPlace, PmiUnderSlurmHasSlurmsHost) {
+  Environment environment = kSlurm;
+  environment.insert({{"PMI_RANK", "3"}, {"PMI_SIZE", "16"}});
+  const LaunchPlace place = place_of(environment);
+  EXPECT_EQ(Launcher::kPmi, place.by);
+  EXPECT_EQ("gpu003", place.host);
+  EXPECT_EQ(16234, place.port);
+}
+
+// A batch script is started once, whatever the number of tasks of its job.
+TEST(LaunchPlace, CopiesOfAProcess) {
+  EXPECT_EQ(4, place_of(kTorchrun).copies);
+  EXPECT_EQ(2, place_of(kOpenMpi).copies);
+  EXPECT_EQ(1, place_of(kSlurm).copies);
+  Environment step = kSlurm;
+  step["SLURM_STEP_NUM_TASKS"] = "16";
+  EXPECT_EQ(16, place_of(step).copies);
+}
+
 TEST(LaunchCommand, NamesRanksAndNodes) {
   const std::vector<std::string> words{"run", "cfg.toml"};
+  const LaunchShape four{4, 4, false};
   EXPECT_EQ(
       "srun --nodes=2 --ntasks=16 --ntasks-per-node=8 --mpi=none --kill-on-bad-exit=1 plumbline run cfg.toml",
-      *launch_command("slurm", 16, 8, words));
-  EXPECT_EQ("torchrun --standalone --nproc-per-node=4 --no-python plumbline run cfg.toml",
-            *launch_command("torchrun", 4, 4, words));
-  EXPECT_EQ("mpirun -np 4 --map-by ppr:4:node plumbline run cfg.toml",
-            *launch_command("mpirun", 4, 4, words));
-  EXPECT_EQ("mpirun -np 4 --map-by ppr:4:node plumbline run 'my cfg.toml' '--data.text=it'\\''s'",
-            *launch_command("mpirun", 4, 4, {"run", "my cfg.toml", "--data.text=it's"}))
+      *launch_command("slurm", {16, 8, false}, words));
+  EXPECT_EQ(
+      "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc_per_node=4 --no_python plumbline "
+      "run "
+      "cfg.toml",
+      *launch_command("torchrun", four, words));
+  EXPECT_EQ("mpirun -np 4 --map-by ppr:4:node:oversubscribe --bind-to none plumbline run cfg.toml",
+            *launch_command("mpirun", four, words));
+  EXPECT_EQ(
+      "MASTER_ADDR=$HOST MASTER_PORT=29500 mpirun --allow-run-as-root -np 16 --map-by "
+      "ppr:8:node:oversubscribe "
+      "--bind-to none -x MASTER_ADDR -x MASTER_PORT plumbline run cfg.toml",
+      *launch_command("mpirun", {16, 8, true}, words));
+  EXPECT_EQ("mpiexec -n 4 -ppn 4 plumbline run 'my cfg.toml' '--data.text=it'\\''s'",
+            *launch_command("mpiexec", four, {"run", "my cfg.toml", "--data.text=it's"}))
       << "words that a shell would take apart are quoted";
-  EXPECT_FALSE(launch_command("mpirun", 4, 3, words));
-  EXPECT_FALSE(launch_command("make", 4, 4, words));
+  EXPECT_FALSE(launch_command("mpirun", {4, 3, false}, words));
+  EXPECT_FALSE(launch_command("make", four, words));
 }
 
 }  // namespace
