@@ -17,6 +17,14 @@ std::uint64_t hash64(const void* data, std::size_t size, std::uint64_t seed) {
   return XXH3_64bits_withSeed(data, size, seed);
 }
 
+std::uint64_t hash64(std::span<const std::uint64_t> words) {
+  if constexpr (std::endian::native == std::endian::little)
+    return hash64(words.data(), words.size_bytes());  // streamed or not, XXH3 gives one digest
+  Hasher hasher;
+  for (const std::uint64_t word : words) hasher.u64(word);
+  return hasher.digest();
+}
+
 Hasher::Hasher() : state_(std::make_unique<State>()) { XXH3_64bits_reset(&state_->xxh); }
 Hasher::~Hasher() = default;
 Hasher::Hasher(Hasher&&) noexcept = default;

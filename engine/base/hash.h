@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,8 @@ std::uint64_t hash64(const void* data, std::size_t size, std::uint64_t seed = 0)
 inline std::uint64_t hash64(std::string_view text, std::uint64_t seed = 0) {
   return hash64(text.data(), text.size(), seed);
 }
+// The digest of a Hasher that was given these words one by one.
+std::uint64_t hash64(std::span<const std::uint64_t> words);
 
 // Accumulates values into one 64-bit digest. Order matters; nothing about addresses or time enters it.
 class Hasher {

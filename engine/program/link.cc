@@ -11,7 +11,7 @@ namespace {
 
 class Linker {
  public:
-  explicit Linker(const Program& program) : program_(program), marks_(program.endpoints.size()) {
+  explicit Linker(const Program& program) : program_(program), marks_(program.endpoints.size() + 1) {
     linked_.program = &program;
     // Of a Program that is met for the first time, rows are fetched side by side rather than one after the other.
     if (program.endpoints.size() > 1024) return;
@@ -51,7 +51,6 @@ class Linker {
     for (const CommFamily& family : program_.families) count += family.instances.size();
     linked_.communicators.reserve(count);
     count_places(world);
-    std::vector<std::uint32_t> next(first_place_.begin(), first_place_.end());
     for (std::size_t f = 0; f < program_.families.size(); ++f) {
       const CommFamily& family = program_.families[f];
       for (std::size_t i = 0; i < family.instances.size(); ++i) {
@@ -60,16 +59,17 @@ class Linker {
             {instance_name(family, i), static_cast<std::uint16_t>(f), family.instances[i]});
         for (std::size_t position = 0; position < family.instances[i].size(); ++position) {
           const auto rank = static_cast<std::size_t>(family.instances[i][position]);
-          places_[next[f * world + rank]++] = {number, static_cast<std::int32_t>(position)};
+          places_[first_place_[f * world + rank + 1]++] = {number, static_cast<std::int32_t>(position)};
         }
       }
     }
   }
 
-  // Room for the places of each family and rank, side by side.
+  // Room for the places of each family and rank, side by side. Until they are filled in, where those of one begin is in
+  // the element after its own.
   void count_places(std::size_t world) {
-    first_place_.assign(program_.families.size() * world + 1, 0);
-    std::size_t first = 1;
+    first_place_.assign(program_.families.size() * world + 2, 0);
+    std::size_t first = 2;
     for (const CommFamily& family : program_.families) {
       for (const auto& instance : family.instances) {
         for (const Rank rank : instance) ++first_place_[first + static_cast<std::size_t>(rank)];
@@ -87,10 +87,13 @@ class Linker {
     return {places_.data() + first_place_[at], places_.data() + first_place_[at + 1]};
   }
 
-  std::int32_t position_of(std::int32_t communicator, Rank rank) const {
-    const auto& members = linked_.communicators[static_cast<std::size_t>(communicator)].members;
-    const auto at = std::find(members.begin(), members.end(), rank);
-    return at == members.end() ? -1 : static_cast<std::int32_t>(at - members.begin());
+  // Of a rank in a communicator of the family; -1 when it is not in it, or not in the world.
+  std::int32_t position_of(std::uint16_t family, std::int32_t communicator, Rank rank) const {
+    if (rank < 0 || rank >= program_.grid.world()) return -1;
+    for (const Place& place : places_of(family, rank)) {
+      if (place.communicator == communicator) return place.position;
+    }
+    return -1;
   }
 
   Status resolve(std::size_t thread, unsigned index) {
@@ -100,7 +103,7 @@ class Linker {
         linked_.endpoints[linked_.windows[thread].base + (index - linked_.windows[thread].first)];
     out.peer = endpoint_peer(program_.grid, endpoint, rank);
     for (const Place& place : places_of(endpoint.family, rank)) {
-      const std::int32_t peer_position = out.peer < 0 ? -1 : position_of(place.communicator, out.peer);
+      const std::int32_t peer_position = position_of(endpoint.family, place.communicator, out.peer);
       if (out.peer >= 0 && peer_position < 0) continue;
       out.communicator = place.communicator;
       out.position = place.position;
@@ -116,7 +119,7 @@ class Linker {
   // The communicator of a family that holds the rank and, if one is named, the peer.
   Place place_of(std::uint16_t family, Rank rank, Rank peer) const {
     for (const Place& place : places_of(family, rank)) {
-      if (peer < 0 || position_of(place.communicator, peer) >= 0) return place;
+      if (peer < 0 || position_of(family, place.communicator, peer) >= 0) return place;
     }
     return {-1, -1};
   }
@@ -144,30 +147,46 @@ class Linker {
     return {};
   }
 
-  // The endpoint rows that a thread uses, in the order of their first use; kept while threads share a range.
+  // Marks the endpoint rows that a thread uses, from first_ to last_; they stay while threads share a range. The one
+  // walk of linking over the items: no branch depends on what an item is.
   void find_used(const Thread& thread) {
     if (known_ && thread.begin == begin_ && thread.end == end_) return;
     known_ = true;
     begin_ = thread.begin;
     end_ = thread.end;
-    used_.clear();
-    ++mark_;
+    const std::uint32_t mark = ++mark_;
+    const auto nobody = static_cast<unsigned>(program_.endpoints.size());
+    std::uint32_t* const marks = marks_.data();
+    unsigned first = nobody, last = 0;
     for (std::uint32_t i = begin_; i < end_; ++i) {
       const Item item = program_.items[i];
-      if (item_op(item) != ItemOp::kOp || marks_[item_ref(item)] == mark_) continue;
-      marks_[item_ref(item)] = mark_;
-      used_.push_back(item_ref(item));
+      const bool is_operation = item_op(item) == ItemOp::kOp;
+      const unsigned row = is_operation ? item_ref(item) : nobody;
+      marks[row] = mark;
+      first = std::min(first, row);
+      last = std::max(last, is_operation ? row : 0);
     }
+    first_ = first;
+    last_ = last;
   }
 
   Status thread(std::size_t t) {
     find_used(program_.threads[t]);
-    if (used_.empty()) return {};
-    const auto [first, last] = std::minmax_element(used_.begin(), used_.end());
+    if (first_ == program_.endpoints.size()) return {};
     const auto base = static_cast<std::uint32_t>(linked_.endpoints.size());
-    linked_.windows[t] = {base, *first, *last - *first + 1};
+    linked_.windows[t] = {base, first_, last_ - first_ + 1};
     linked_.endpoints.resize(base + linked_.windows[t].count);
-    for (const unsigned row : used_) PL_TRY(resolve(t, row));
+    for (unsigned row = first_; row <= last_; ++row) {
+      if (marks_[row] == mark_ && !resolve(t, row)) return first_error(t);
+    }
+    return {};
+  }
+
+  // Of several rows that cannot be resolved, the one that the thread uses first is told.
+  Status first_error(std::size_t t) {
+    for (const Item item : program_.thread_items(t)) {
+      if (item_op(item) == ItemOp::kOp) PL_TRY(resolve(t, item_ref(item)));
+    }
     return {};
   }
 
@@ -175,9 +194,9 @@ class Linker {
   LinkedProgram linked_;
   std::vector<std::uint32_t> first_place_;  // into places_, by family and rank; one more at the end
   std::vector<Place> places_;
-  std::vector<unsigned> used_;
-  std::vector<std::uint32_t> marks_;  // by endpoint row
+  std::vector<std::uint32_t> marks_;  // by endpoint row; one more for items that are no operations
   std::uint32_t mark_ = 0, begin_ = 0, end_ = 0;
+  unsigned first_ = 0, last_ = 0;  // rows marked
   bool known_ = false;
 };
 

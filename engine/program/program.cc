@@ -1,5 +1,8 @@
 #include "engine/program/program.h"
 
+#include <algorithm>
+#include <array>
+#include <charconv>
 #include <set>
 
 #include <fmt/format.h>
@@ -74,21 +77,39 @@ void hash_tables(Hasher& hasher, const Program& program) {
   for (const HostVariable& variable : program.variables) hasher.u64(variable.slot);
 }
 
-std::string p2p_action_text(const Program& program, const Endpoint& endpoint, int microbatch) {
+// A few words and numbers. Verdicts have as many as ranks, hence neither formats nor strings that grow.
+class ShortText {
+ public:
+  ShortText& operator<<(std::string_view words) {
+    std::copy(words.begin(), words.end(), text_.begin() + size_);
+    size_ += static_cast<std::ptrdiff_t>(words.size());
+    return *this;
+  }
+  ShortText& operator<<(int number) {
+    size_ = std::to_chars(text_.data() + size_, text_.data() + text_.size(), number).ptr - text_.data();
+    return *this;
+  }
+  std::string text() const { return {text_.data(), static_cast<std::size_t>(size_)}; }
+
+ private:
+  std::array<char, 64> text_;  // three numbers take 33 at most
+  std::ptrdiff_t size_ = 0;
+};
+
+std::string p2p_text(const Program& program, const Endpoint& endpoint, int microbatch, Rank peer) {
   const SlotClass& slot = program.slots[endpoint.slot];
   const bool send = endpoint.kind == EndpointKind::kSend;
+  const std::string_view towards = send ? " to rank " : " from rank ";
   if (!slot.per_microbatch || (slot.kind != SlotKind::kActivation && slot.kind != SlotKind::kGradient)) {
-    return fmt::format("{} of {}", send ? "send" : "receive", slot.name);
+    return fmt::format("{} of {}{}{}", send ? "send" : "receive", slot.name, towards, peer);
   }
   // In the action grammar a send or receive carries the stage that executes it: an activation that enters
   // stage s is sent by s-1 and received by s; its gradient is sent by s and received by s-1.
   const bool forward = slot.kind == SlotKind::kActivation;
   const int stage = (forward == send) ? slot.stage - 1 : slot.stage;
-  // As often as once a rank of every verdict: put together without a format.
-  std::string text = std::to_string(stage);
-  text += send ? "SEND_" : "RECV_";
-  text += forward ? 'F' : 'B';
-  return text += std::to_string(microbatch);
+  ShortText text;
+  text << stage << (send ? "SEND_" : "RECV_") << (forward ? "F" : "B") << microbatch << towards << peer;
+  return text.text();
 }
 
 std::string part_text(const Endpoint& endpoint) {
@@ -182,10 +203,9 @@ std::string describe_item(const Program& program, Rank rank, Item item) {
       const Kernel& kernel = program.kernels[item_ref(item)];
       constexpr std::string_view kLetters = "FBIW";
       if (is_computation(kernel.kind) && microbatch != kNoMicrobatch) {
-        // As often as once a rank of every verdict: put together without a format.
-        std::string text = std::to_string(kernel.stage);
-        text += kLetters[static_cast<std::size_t>(kernel.kind)];
-        return text += std::to_string(microbatch);
+        ShortText text;
+        text << kernel.stage << kLetters.substr(static_cast<std::size_t>(kernel.kind), 1) << microbatch;
+        return text.text();
       }
       if (kernel.kind == KernelKind::kRecompute)
         return fmt::format("recomputation for stage {}{}", kernel.stage, microbatch_suffix(microbatch));
@@ -193,11 +213,8 @@ std::string describe_item(const Program& program, Rank rank, Item item) {
     }
     case ItemOp::kOp: {
       const Endpoint& endpoint = program.endpoints[item_ref(item)];
-      if (is_p2p(endpoint.kind)) {
-        std::string text = p2p_action_text(program, endpoint, microbatch);
-        text += endpoint.kind == EndpointKind::kSend ? " to rank " : " from rank ";
-        return text += std::to_string(endpoint_peer(program.grid, endpoint, rank));
-      }
+      if (is_p2p(endpoint.kind))
+        return p2p_text(program, endpoint, microbatch, endpoint_peer(program.grid, endpoint, rank));
       const SlotClass& slot = program.slots[endpoint.slot];
       return fmt::format("{} of {}{}{}", endpoint_kind_name(endpoint.kind), slot.name,
                          endpoint.bytes == slot.bytes ? std::string() : part_text(endpoint),

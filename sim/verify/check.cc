@@ -61,7 +61,7 @@ class Check {
     merge(verdict_.findings, check_agreement(world_, facts_of_));
     const SyncReplicas replicas =
         reduced_ == nullptr ? SyncReplicas{} : SyncReplicas{reduced_->replicas, &reduced_->members};
-    merge(verdict_.findings, check_gradient_sync(world_, replicas));
+    merge(verdict_.findings, check_gradient_sync(world_, facts_of_, replicas));
     memory_limit();
     static const std::string kCertification = certification_model().name(), kDefault = default_model().name();
     certification_.mode = kCertification;
@@ -81,19 +81,25 @@ class Check {
     facts_of_.reserve(world_.threads());
     verdict_.memory.reserve(world_.threads());
     for (std::size_t t = 0; t < world_.threads(); ++t) {
-      if (world_.range_of[t] == facts_.size()) facts_.push_back(pass.run(t));
+      if (world_.range_of[t] == facts_.size()) pass.run(t, facts_.emplace_back());
     }
-    Hasher trace;
+    ScratchVector<std::uint64_t> trace;  // of every thread its rank and the hash of its items
+    trace.reserve(world_.threads() * 2);
     for (std::size_t t = 0; t < world_.threads(); ++t) {
       RangeFacts& facts = facts_[world_.range_of[t]];
       facts_of_.push_back(&facts);
       verdict_.operations += facts.operations;
-      verdict_.memory.push_back(facts.memory);
-      trace.i64(program_.threads[t].rank);
-      trace.u64(facts.hash);
+      // Words are copied where ranks share them only.
+      if (world_.ranges == world_.threads()) {
+        verdict_.memory.push_back(std::move(facts.memory));
+      } else {
+        verdict_.memory.push_back(facts.memory);
+      }
+      trace.push_back(static_cast<std::uint64_t>(program_.threads[t].rank));
+      trace.push_back(facts.hash);
       if (reduced_ != nullptr) reduced_->hashes.push_back(facts.hash);
     }
-    verdict_.trace_hash = trace.digest();
+    verdict_.trace_hash = hash64(trace);
     for (RangeFacts& facts : facts_) {
       streams_ = std::max(streams_, facts.streams);
       two_arms_ = two_arms_ || !facts.decisions.empty();
@@ -164,8 +170,9 @@ class Check {
     }
     if (options_.makespan && shares_cores()) return simulated_makespans(arm);
     const Lanes makespan = progress.makespan();
-    certification_.makespan = makespan[0];
-    default_.makespan = makespan[1];
+    if (!makespan.exact()) return simulated_makespans(arm);
+    certification_.makespan = makespan.nanoseconds(0);
+    default_.makespan = makespan.nanoseconds(1);
     if (options_.makespan && cold.overtakes()) return certification_makespan(arm);
     return {};
   }

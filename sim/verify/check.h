@@ -22,8 +22,9 @@ namespace plumbline {
 
 struct CheckOptions {
   Bytes memory_limit = 0;  // 0: none
-  // For the makespans reported beside the verdict; zero times if left out. Where ranks share cores (TimeModel::cores)
-  // the simulator tells them, which takes longer than the proof.
+  // For the makespans reported beside the verdict; zero times if left out. Where ranks share cores (TimeModel::cores),
+  // or the step ends later than after 2^53 nanoseconds (lanes.h), the simulator tells them, which takes longer than the
+  // proof.
   TimeModel time;
   bool makespan = true;  // false: skip timing
 };

@@ -32,7 +32,7 @@ class ColdConnect {
   // waits before it are over at `host`. True: the group may begin, and `host` is when its host has set up its
   // connections. Other threads whose stop has moved are in changed().
   bool enter(std::uint32_t thread, std::uint32_t item, Nanoseconds& host);
-  const ScratchVector<std::uint32_t>& changed() const { return changed_; }
+  const ScratchStack<std::uint32_t>& changed() const { return changed_; }
 
   // No group at this item or later may begin without enter(); kNone32: no limit.
   std::uint32_t stop(std::uint32_t thread) const { return states_[thread].stop; }
@@ -61,7 +61,15 @@ class ColdConnect {
     std::uint32_t send = kNone32;  // link set up for sending
     std::uint32_t receive = kNone32;
     std::uint8_t pass = 0;
+    bool mirrored = false;
+    std::uint32_t closes = 0;  // the group that is set up with this step, index into groups_; 0: none
+    // Not mirrored: the messages it posts and awaits, indices into notes_, and to whom. Of a direction that is not set
+    // up, what nobody reads, what is always there, and the thread itself.
+    std::array<std::uint32_t, 2> posts{kSink, kSink};
+    std::array<std::uint32_t, 2> awaits{kAlways, kAlways};
+    std::array<std::uint32_t, 2> peers{};
   };
+  static constexpr std::uint32_t kAlways = 0, kSink = 1, kFirstNote = 2;
   // A group that sets up connections.
   struct Group {
     std::uint32_t item = 0;  // its first
@@ -90,8 +98,16 @@ class ColdConnect {
 
   void add_steps(std::uint32_t thread, const RangeFacts& facts, Arm arm);
   void add_group(std::uint32_t thread);
+  std::size_t merge_fresh();
+  void add_step(std::uint32_t thread, const Step& model, std::uint8_t pass);
+  std::uint64_t key(const Step& step) const;
   bool run_step(std::uint32_t thread, const Step& step);
   void post(std::uint32_t thread, const Step& step);
+  void wake(std::uint32_t thread, std::uint32_t other) {
+    // A host that waits for anything else than messages will look when it gets there.
+    const bool looks = starting_ || states_[other].posted;
+    work_.push_if((other != thread) & looks, other);
+  }
   // When the messages of a step were all there; below 0: some are missing.
   Nanoseconds arrived(const Step& step) const;
   void run_hosts();
@@ -101,24 +117,24 @@ class ColdConnect {
   std::uint32_t outgoing(const Step& step) const {
     return step.send != kNone32 ? step.send : step.receive ^ 1u;
   }
-  bool mirrored(const Step& step) const { return world_->links[outgoing(step)].mirrored; }
-  std::size_t note_index(std::uint32_t link, bool from_sender, unsigned pass) const {
-    return (static_cast<std::size_t>(link) * 2 + (from_sender ? 1 : 0)) * 2 + pass;
+  static std::uint32_t note_index(std::uint32_t link, bool from_sender, unsigned pass) {
+    return kFirstNote + (link * 2 + (from_sender ? 1 : 0)) * 2 + pass;
   }
 
   const CheckWorld* world_;
   ScratchVector<Step> steps_;
-  ScratchVector<Step> fresh_, merged_;  // scratch
+  ScratchVector<Step> fresh_;  // of the group that is added
   ScratchVector<State> states_;
-  ScratchVector<Group> groups_;
+  ScratchVector<Group> groups_;  // the first is nobody's
   ScratchVector<Nanoseconds>
-      notes_;  // one-directional messages by link, side and pass: when posted; below 0: not yet
+      notes_;  // kAlways, kSink, one-directional messages by link, side and pass: when posted; below 0: not yet
   ScratchVector<MirrorBox> boxes_;  // by link and pass
   ScratchVector<std::uint8_t>
       connected_;  // by link: bit 0 its source has set it up, bit 1 its destination has
-  ScratchVector<std::uint32_t> work_, changed_;
+  ScratchStack<std::uint32_t> work_, changed_;
   std::vector<Finding> findings_;
   bool overtakes_ = false;
+  bool starting_ = false;  // some hosts have not been as far as they get by themselves
 };
 
 }  // namespace plumbline::verify

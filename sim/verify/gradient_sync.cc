@@ -8,7 +8,6 @@
 #include <fmt/format.h>
 
 #include "sim/verify/coverage.h"
-#include "sim/verify/sync_events.h"
 
 namespace plumbline::verify {
 namespace {
@@ -51,20 +50,16 @@ struct Parameters {
 
 class GradientSync {
  public:
-  GradientSync(const CheckWorld& world, const SyncReplicas& replicas)
-      : world_(world), program_(*world.program), replicas_(replicas), tables_(program_) {}
+  GradientSync(const CheckWorld& world, const ScratchVector<const RangeFacts*>& facts_of,
+               const SyncReplicas& replicas)
+      : world_(world), program_(*world.program), facts_of_(facts_of), replicas_(replicas) {}
 
   std::vector<Finding> run() {
-    if (!tables_.steps()) return {};
-    ScratchVector<ScratchVector<SyncEvent>> events(world_.ranges);  // ranks share ranges
-    ScratchVector<std::uint8_t> known(world_.ranges);
+    const bool nothing = std::all_of(facts_of_.begin(), facts_of_.end(),
+                                     [](const RangeFacts* facts) { return facts->sync.empty(); });
+    if (nothing) return {};
     first_.reserve(world_.threads() + 1);
-    for (std::size_t t = 0; t < world_.threads(); ++t) {
-      const std::uint32_t range = world_.range_of[t];
-      if (known[range] == 0) events[range] = tables_.events(t);
-      known[range] = 1;
-      walk(static_cast<std::uint32_t>(t), events[range]);
-    }
+    for (std::uint32_t t = 0; t < world_.threads(); ++t) walk(t, facts_of_[t]->sync);
     first_.push_back(static_cast<std::uint32_t>(gradients_.size()));
     sort_by_slot();
     for (std::uint16_t slot = 0; slot < program_.slots.size(); ++slot) {
@@ -338,8 +333,8 @@ class GradientSync {
 
   const CheckWorld& world_;
   const Program& program_;
+  const ScratchVector<const RangeFacts*>& facts_of_;
   SyncReplicas replicas_;
-  SyncTables tables_;
   ScratchVector<Gradients> gradients_;    // by thread, one a slot
   ScratchVector<Parameters> parameters_;  // by thread, then slot
   ScratchVector<std::uint32_t> first_;    // by thread: its first of gradients_; one more at the end
@@ -352,8 +347,10 @@ class GradientSync {
 
 }  // namespace
 
-std::vector<Finding> check_gradient_sync(const CheckWorld& world, const SyncReplicas& replicas) {
-  return GradientSync(world, replicas).run();
+std::vector<Finding> check_gradient_sync(const CheckWorld& world,
+                                         const ScratchVector<const RangeFacts*>& facts_of,
+                                         const SyncReplicas& replicas) {
+  return GradientSync(world, facts_of, replicas).run();
 }
 
 }  // namespace plumbline::verify

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "sim/verdict.h"
+#include "sim/verify/host_pass.h"
 #include "sim/verify/world.h"
 
 namespace plumbline::verify {
@@ -26,6 +27,9 @@ struct SyncReplicas {
   int replicas = 1;
   const std::vector<int>* members = nullptr;
 };
-std::vector<Finding> check_gradient_sync(const CheckWorld& world, const SyncReplicas& replicas = {});
+// `facts_of[t]`: facts of the range of items of thread t.
+std::vector<Finding> check_gradient_sync(const CheckWorld& world,
+                                         const ScratchVector<const RangeFacts*>& facts_of,
+                                         const SyncReplicas& replicas = {});
 
 }  // namespace plumbline::verify

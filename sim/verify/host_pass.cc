@@ -337,8 +337,7 @@ HostPass::HostPass(const CheckWorld& world, Kind kind)
       ordered_(std::make_unique<OrderedPass>(*tables_)) {}
 HostPass::~HostPass() = default;
 
-RangeFacts HostPass::run(std::size_t thread) {
-  RangeFacts facts;
+void HostPass::run(std::size_t thread, RangeFacts& facts) {
   if (kind_ != Kind::kAny || !ordered_->run(thread, facts)) facts = general(thread);
   const Program& program = *tables_->world->program;
   const std::span<const Item> items = program.thread_items(thread);
@@ -347,7 +346,6 @@ RangeFacts HostPass::run(std::size_t thread) {
     facts.memory.peak_text = describe_item(program, static_cast<Rank>(thread),
                                            program.items[static_cast<std::size_t>(facts.memory.peak_item)]);
   }
-  return facts;
 }
 
 RangeFacts HostPass::general(std::size_t thread) {
@@ -358,6 +356,7 @@ RangeFacts HostPass::general(std::size_t thread) {
     const bool done = walk.run();
     RangeFacts facts = std::move(walk.facts());
     if (done) {
+      facts.sync = tables_->sync.events(thread);
       facts.streams = streams;
       return facts;
     }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "sim/verdict.h"
+#include "sim/verify/sync_events.h"
 #include "sim/verify/world.h"
 
 namespace plumbline::verify {
@@ -39,9 +40,10 @@ struct RangeFacts {
   ScratchVector<Decision> decisions;
   ScratchVector<std::uint32_t> armed;  // items: first use of each endpoint inside an arm
   ScratchVector<std::pair<std::uint32_t, std::uint64_t>>
-      tallies;                // kernel, sum of its microbatches' tallies (coverage.h)
-  bool mixed_groups = false;  // some group may be more than one kernel
-  int streams = 1;            // one more than the highest stream named
+      tallies;                    // kernel, sum of its microbatches' tallies (coverage.h), in no order
+  ScratchVector<SyncEvent> sync;  // for check_gradient_sync; empty when no optimizer steps
+  bool mixed_groups = false;      // some group may be more than one kernel
+  int streams = 1;                // one more than the highest stream named
 };
 
 struct HostTables;
@@ -58,8 +60,8 @@ class HostPass {
   HostPass(const HostPass&) = delete;
   HostPass& operator=(const HostPass&) = delete;
 
-  // Items of this thread; findings name its rank.
-  RangeFacts run(std::size_t thread);
+  // Items of this thread; findings name its rank. `facts` is fresh.
+  void run(std::size_t thread, RangeFacts& facts);
 
  private:
   RangeFacts general(std::size_t thread);

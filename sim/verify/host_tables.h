@@ -8,6 +8,7 @@
 
 #include "sim/verify/buffers.h"
 #include "sim/verify/slot_table.h"
+#include "sim/verify/sync_events.h"
 #include "sim/verify/world.h"
 
 namespace plumbline::verify {
@@ -31,19 +32,24 @@ struct EndpointRow {
 
 struct HostTables {
   explicit HostTables(const CheckWorld& check_world)
-      : world(&check_world), costs(class_costs(*check_world.program)), slots(*check_world.program) {
+      : world(&check_world),
+        costs(class_costs(*check_world.program)),
+        slots(*check_world.program),
+        sync(*check_world.program) {
     const Program& program = *world->program;
-    computes.reserve(program.kernels.size());
-    for (const Kernel& kernel : program.kernels) {
-      computes.push_back(kernel.kind <= KernelKind::kWeightGrad);
+    computes.resize(program.kernels.size());
+    for (std::size_t k = 0; k < computes.size(); ++k) {
+      const Kernel& kernel = program.kernels[k];
+      computes[k] = kernel.kind <= KernelKind::kWeightGrad ? 1 : 0;
       // A Program that is met for the first time has its lists all over memory; they are needed soon.
       for (const auto* list : {&kernel.reads, &kernel.writes, &kernel.frees})
         __builtin_prefetch(list->data());
     }
-    endpoints.reserve(program.endpoints.size());
-    for (const Endpoint& endpoint : program.endpoints) {
+    endpoints.resize(program.endpoints.size());
+    for (std::size_t e = 0; e < endpoints.size(); ++e) {
+      const Endpoint& endpoint = program.endpoints[e];
       const bool dropped = !is_p2p(endpoint.kind) && endpoint.bytes == 0;
-      endpoints.push_back({endpoint.slot, endpoint.kind, endpoint.free_after, dropped});
+      endpoints[e] = {endpoint.slot, endpoint.kind, endpoint.free_after, dropped};
     }
     tallies.resize(computes.size());
     seen.resize(endpoints.size());
@@ -78,6 +84,7 @@ struct HostTables {
   const CheckWorld* world;
   ScratchVector<ClassCost> costs;
   SlotTable slots;
+  SyncTables sync;
   ScratchVector<std::uint8_t> computes;  // by kernel: a computation in the sense of ProgramSize
   ScratchVector<KernelRow> kernels;
   ScratchVector<std::uint16_t> kernel_slots;

@@ -5,48 +5,50 @@
 #include "sim/verify/coverage.h"
 
 namespace plumbline::verify {
-namespace {
-
-void add(ClassCost& to, const ClassCost& cost) {
-  to.bytes += cost.bytes;
-  to.activation_bytes += cost.activation_bytes;
-  to.stashes += cost.stashes;
-  to.slots += cost.slots;
-}
-
-}  // namespace
 
 OrderedPass::OrderedPass(HostTables& tables)
     : tables_(tables),
       program_(*tables.world->program),
-      kernels_(program_.kernels.size()),
-      endpoints_(program_.endpoints.size()),
-      lane_mark_(program_.slots.size()),
-      lane_(program_.slots.size()),
-      decides_(program_.slots.size()),
+      first_endpoint_(static_cast<std::uint32_t>(program_.kernels.size())),
+      first_release_(first_endpoint_ + static_cast<std::uint32_t>(program_.endpoints.size())),
+      rows_(1 + first_release_ + program_.slots.size()),
+      row_at_(rows_.size()),
+      lanes_(program_.slots.size()),
       writers_(program_.slots.size()),
-      microbatches_(static_cast<std::size_t>(program_.microbatches)) {
-  for (const HostVariable& variable : program_.variables) decides_[variable.slot] = 1;
+      words_(static_cast<std::size_t>(program_.microbatches) + 1),
+      tally_of_(words_.size()),
+      step_word_(static_cast<std::uint32_t>(program_.microbatches)) {
+  for (std::size_t c = 0; c < lanes_.size(); ++c) {
+    const ClassCost& cost = tables.costs[c];
+    lanes_[c].cost = {cost.bytes, cost.activation_bytes};
+    lanes_[c].stashes = cost.stashes;
+    lanes_[c].scope = program_.slots[c].per_microbatch ? 0 : step_word_;
+    lanes_[c].persistent = program_.slots[c].persistent;
+  }
+  for (const HostVariable& variable : program_.variables)
+    lanes_[variable.slot].decides = !program_.slots[variable.slot].per_microbatch;
+  for (std::uint32_t m = 0; m < step_word_; ++m) tally_of_[m] = microbatch_tally(static_cast<int>(m));
+  tally_of_[step_word_] = microbatch_tally(kNoMicrobatch);
 }
 
 bool OrderedPass::run(std::size_t thread, RangeFacts& facts) {
   if (program_.fragment) return false;
   facts_ = &facts;
+  facts.first_uses[0].reserve(8);  // two neighbours, two directions, two uses of each
   begin(thread);
-  bool accepted = walk(Arm::kNone);
+  bool accepted = walk<false>(Arm::kNone);
   if (accepted) {
+    facts.operations = hot_.next - begin_ - hot_.others;
     facts.first_uses[1] = facts.first_uses[0];
-    accepted = next_ == end_ ? live_.slots == 0 : both_arms();
+    accepted = hot_.next == end_ ? nothing_live() : both_arms();
   }
   take_tallies();
   if (!accepted) return false;
-  facts.memory.peak = peak_.bytes;
-  for (const unsigned slot_class : touched_) {
-    if (program_.slots[slot_class].persistent) facts.memory.peak += program_.slots[slot_class].bytes;
-  }
-  facts.memory.peak_activations = peak_.activation_bytes;
+  facts.sync = tables_.sync.take();
+  facts.memory.peak = peak_.bytes() + persistent_bytes_;
+  facts.memory.peak_activations = peak_.activations();
   facts.memory.peak_item = peak_item_;
-  facts.memory.live_stashes = peak_.stashes;
+  facts.memory.live_stashes = peak_stashes_;
   facts.streams = std::max<int>(static_cast<int>(program_.streams.size()), 1);
   return true;
 }
@@ -54,88 +56,96 @@ bool OrderedPass::run(std::size_t thread, RangeFacts& facts) {
 void OrderedPass::begin(std::size_t thread) {
   ++mark_;
   ++tables_.mark;
-  std::fill(microbatches_.begin(), microbatches_.end(), 0);
-  step_ = 0;
+  std::fill(words_.begin(), words_.end(), 0);
+  step_changes_.clear();
+  while (made_ > 1) row_at_[rows_[--made_].number] = 0;
   microbatch_lanes_ = step_lanes_ = 0;
-  touched_.clear();
-  undo_.clear();
-  journal_ = false;
-  next_ = program_.threads[thread].begin;
-  end_ = program_.threads[thread].end;
-  last_group_ = host_group_ = 0;
+  persistent_bytes_ = 0;
   arm_ = Arm::kNone;
-  live_ = peak_ = {};
+  begin_ = program_.threads[thread].begin;
+  end_ = program_.threads[thread].end;
+  peak_ = {};
+  peak_stashes_ = 0;
   peak_item_ = -1;
+  hot_ = {};
+  hot_.next = begin_;
+  tables_.sync.begin();
+  hot_.quiet = tables_.sync.happened();
 }
 
 void OrderedPass::take_tallies() {
   facts_->tallies.reserve(tables_.tallied.size());
   for (const std::uint32_t kernel : tables_.tallied) {
-    if (tables_.tallies[kernel] != 0) facts_->tallies.emplace_back(kernel, tables_.tallies[kernel]);
-    tables_.tallies[kernel] = 0;
+    const std::uint64_t tally = row_of(kernel).tally;
+    if (tally != 0) facts_->tallies.emplace_back(kernel, tally);
   }
   tables_.tallied.clear();
 }
 
-bool OrderedPass::both_arms() {
-  const std::uint32_t start = next_;
-  for (std::uint32_t i = start; i < end_; ++i)
-    facts_->operations += tables_.counts(program_.items[i]) ? 1 : 0;
-  const std::uint64_t step = step_;
-  const ScratchVector<std::uint32_t> writers = writers_;
-  const ClassCost live = live_;
-  const std::uint32_t last_group = last_group_, host_group = host_group_;
-  journal_ = true;
-  if (!walk(Arm::kYes) || live_.slots != 0) return false;
-  for (auto entry = undo_.rbegin(); entry != undo_.rend(); ++entry)
-    microbatches_[entry->microbatch] = entry->before;
-  journal_ = false;
-  step_ = step;
-  writers_ = writers;
-  live_ = live;
-  last_group_ = last_group;
-  host_group_ = host_group;
-  next_ = start;
-  ++tables_.mark;  // as the general pass does: connections of the common part are listed again
-  return walk(Arm::kNo) && live_.slots == 0;
+bool OrderedPass::nothing_live() const {
+  std::uint64_t any = 0;
+  for (const std::uint64_t word : words_) any |= word;
+  return any == 0;
 }
 
+bool OrderedPass::both_arms() {
+  const Hot before = hot_;
+  for (std::uint32_t i = before.next; i < end_; ++i)
+    facts_->operations += tables_.counts(program_.items[i]) ? 1 : 0;
+  words_before_ = words_;
+  const ScratchVector<std::uint32_t> writers = writers_;
+  if (!walk<true>(Arm::kYes) || !nothing_live()) return false;
+  std::swap(words_, words_before_);
+  writers_ = writers;
+  hot_ = before;
+  ++tables_.mark;  // as the general pass does: connections of the common part are listed again
+  return walk<true>(Arm::kNo) && nothing_live();
+}
+
+template <bool kInArm>
 bool OrderedPass::walk(Arm arm) {
   arm_ = arm;
-  const unsigned skip = skipped_flags(arm);
-  while (next_ < end_) {
-    const Item item = program_.items[next_];
+  const unsigned skip = kInArm ? skipped_flags(arm) : 0;  // no item is in an arm before the decision
+  Hot hot = hot_;
+  while (hot.next < end_) {
+    const Item item = program_.items[hot.next];
     const ItemOp op = item_op(item);
     if (op == ItemOp::kOp) {
-      if (!group()) return false;
+      if (!group<kInArm>(hot, item)) return false;
       continue;
     }
-    if ((item_flags(item) & skip) == 0) {
-      if (op == ItemOp::kDecide && arm == Arm::kNone) return true;
-      if (!(op == ItemOp::kLaunch ? launch(item) : step(item))) return false;
+    if (!kInArm || (item_flags(item) & skip) == 0) {
+      if (op == ItemOp::kLaunch) {
+        if (!launch<kInArm>(hot, item)) return false;
+      } else if (op == ItemOp::kFree) {
+        if (!release(hot, item)) return false;
+      } else if (!kInArm && op == ItemOp::kDecide) {
+        break;
+      } else {
+        hot_ = hot;
+        if (!step(item)) return false;
+        hot = hot_;
+        ++hot.others;
+      }
     }
-    ++next_;
+    ++hot.next;
   }
+  hot_ = hot;
   return true;
 }
 
 bool OrderedPass::step(Item item) {
   switch (item_op(item)) {
-    case ItemOp::kFree:
-      return free_slot(item);
     case ItemOp::kSyncStream:
       if (item_stream(item) != kComputeStream) return false;
       [[fallthrough]];
     case ItemOp::kSyncDevice:
-      host_group_ = last_group_;
+      hot_.host_group = hot_.last_group;
       return true;
     case ItemOp::kRead: {
-      bool possible = true;
-      const unsigned slot_class = program_.variables[item_ref(item)].slot;
-      const std::uint64_t bit = lane(slot_class, possible);
-      host_group_ = last_group_;
-      return possible &&
-             (word_of(program_.slots[slot_class].per_microbatch, item_microbatch(item)) & bit) == bit;
+      const Lane& of = lane(program_.variables[item_ref(item)].slot);
+      hot_.host_group = hot_.last_group;
+      return !of.impossible && (words_[std::max(place_of(item), of.scope)] & of.bit) == of.bit;
     }
     case ItemOp::kDecide:
       return decide(item);
@@ -146,244 +156,296 @@ bool OrderedPass::step(Item item) {
   }
 }
 
-bool OrderedPass::launch(Item item) {
-  if (item_stream(item) != kComputeStream) return false;
+// The slots are as they must be, and change.
+[[gnu::always_inline]] inline bool OrderedPass::touch(Hot& hot, const Row& row, std::uint32_t place,
+                                                      std::uint32_t at) {
+  std::uint64_t& slots = word(row, place);
+  const std::uint64_t before = slots;
+  if ((before & row.slots.care) != row.slots.want) return false;
+  slots = before ^ row.slots.flip;
+  hot.live += row.gains;
+  hot.stashes += row.new_stashes;
+  if (hot.live.exceeds(peak_) || hot.stashes > peak_stashes_) [[unlikely]]
+    new_peak(hot.live, hot.stashes, at);
+  return true;
+}
+
+void OrderedPass::new_peak(Footprint live, std::int32_t stashes, std::uint32_t item) {
+  if (live.bytes() > peak_.bytes()) peak_item_ = item;
+  peak_.raise(live);
+  peak_stashes_ = std::max(peak_stashes_, stashes);
+}
+
+template <bool kInArm>
+[[gnu::always_inline]] inline bool OrderedPass::launch(Hot& hot, Item item) {
   const unsigned kernel = item_ref(item);
-  const Row& row = kernel_row(kernel);
-  if (row.counts) computation(kernel, item_microbatch(item));
-  if (!row.possible || !apply(row, item_microbatch(item))) return false;
-  if (row.decides) note_writers(kernel, next_);
+  Row& row = row_at_[kernel] != 0 ? row_of(kernel) : fresh_kernel(kernel);
+  if (row.quiet != hot.quiet) hot.quiet = note_launch(kernel, row, hot.next);
+  const std::uint32_t place = place_of(item);
+  if (!kInArm || arm_ == Arm::kNo) row.tally += tally_of_[place];
+  if (item_stream(item) != kComputeStream || !touch(hot, row, place, hot.next)) return false;
+  hot.live -= row.losses;
+  hot.stashes -= row.old_stashes;
+  if ((row.bits & (kNoOperation | kTwoScopes | kDecides)) == 0) return true;
+  hot.others += (row.bits & kNoOperation) != 0 ? 1 : 0;
+  return change_step(row, kernel, hot.next);
+}
+
+[[gnu::always_inline]] inline bool OrderedPass::release(Hot& hot, Item item) {
+  const std::size_t number = first_release_ + item_ref(item);
+  const Row& row = row_at_[number] != 0 ? row_of(number) : fresh_release(item_ref(item));
+  std::uint64_t& slots = word(row, place_of(item));
+  if ((slots & row.slots.care) != row.slots.want) return false;
+  slots ^= row.slots.flip;
+  hot.live -= row.losses;
+  hot.stashes -= row.old_stashes;
+  ++hot.others;
   return true;
 }
 
-[[gnu::always_inline]] inline std::uint64_t& OrderedPass::word_of(bool per_microbatch, int microbatch) {
-  return per_microbatch ? microbatches_[static_cast<std::size_t>(microbatch)] : step_;
+template <bool kInArm>
+[[gnu::always_inline]] inline const OrderedPass::Row& OrderedPass::entry(const Hot& hot, Item item,
+                                                                         std::uint32_t first) {
+  const std::size_t number = first_endpoint_ + item_ref(item);
+  if (!kInArm && row_at_[number] != 0) return row_of(number);
+  return used_endpoint(item_ref(item), hot.next, first, hot.host_group);
 }
 
-[[gnu::always_inline]] inline void OrderedPass::set(std::uint64_t& word, std::uint64_t value,
-                                                    bool per_microbatch, int microbatch) {
-  if (journal_ && per_microbatch) undo_.push_back({static_cast<std::uint32_t>(microbatch), word});
-  word = value;
-}
-
-[[gnu::always_inline]] inline bool OrderedPass::change(const Change& microbatch_change,
-                                                       const Change& step_change, int microbatch) {
-  if (microbatch_change.care != 0) {
-    std::uint64_t& word = microbatches_[static_cast<std::size_t>(microbatch)];
-    if ((word & microbatch_change.care) != microbatch_change.want) return false;
-    if (journal_) undo_.push_back({static_cast<std::uint32_t>(microbatch), word});
-    word ^= microbatch_change.flip;
-  }
-  if ((step_ & step_change.care) != step_change.want) return false;
-  step_ ^= step_change.flip;
-  return true;
-}
-
-[[gnu::always_inline]] inline bool OrderedPass::apply(const Row& row, int microbatch) {
-  if (!change(row.microbatch, row.step, microbatch)) return false;
-  gain(row.gains, next_);
-  lose(row.losses);
-  return true;
-}
-
-[[gnu::always_inline]] inline void OrderedPass::gain(const ClassCost& cost, std::uint32_t item) {
-  add(live_, cost);
-  if (live_.bytes > peak_.bytes) {
-    peak_.bytes = live_.bytes;
-    peak_item_ = item;
-  }
-  peak_.activation_bytes = std::max(peak_.activation_bytes, live_.activation_bytes);
-  peak_.stashes = std::max(peak_.stashes, live_.stashes);
-}
-
-[[gnu::always_inline]] inline void OrderedPass::lose(const ClassCost& cost) {
-  live_.bytes -= cost.bytes;
-  live_.activation_bytes -= cost.activation_bytes;
-  live_.stashes -= cost.stashes;
-  live_.slots -= cost.slots;
-}
-
-void OrderedPass::computation(unsigned kernel, int microbatch) {
-  if (arm_ == Arm::kNone) ++facts_->operations;
-  if (arm_ == Arm::kYes) return;
-  std::uint64_t& tally = tables_.tallies[kernel];
-  if (tally == 0) tables_.tallied.push_back(kernel);
-  tally += microbatch_tally(microbatch);
-}
-
-bool OrderedPass::group() {
-  const std::uint32_t first = next_;
-  const std::uint32_t end = group_end(program_, first);
-  const unsigned flags = item_flags(program_.items[end - 1]);
-  next_ = end;
-  if ((flags & skipped_flags(arm_)) != 0) return true;
-  if ((flags & (kAfterCompute | kHandle)) != kAfterCompute || (flags & (kComputeWaits | kHostWaits)) == 0)
-    return false;
-  if (item_stream(program_.items[end - 1]) >= static_cast<int>(program_.streams.size())) return false;
-  const std::uint32_t need = host_group_;
-  last_group_ = end;
-  if (arm_ == Arm::kNone) facts_->operations += end - first;
-  bool releases = false;
-  std::uint32_t key = 0;
-  for (std::uint32_t i = first; i < end; ++i) {
-    const Item item = program_.items[i];
-    EndpointState& endpoint = endpoint_row(item_ref(item));
-    if (endpoint.seen != tables_.mark || arm_ != Arm::kNone)
-      first_use(item_ref(item), endpoint, {i, first, need, false});
-    if (i == first) key = endpoint.group_key;
-    if (end - first > 1 && (endpoint.pairs || endpoint.group_key != key)) facts_->mixed_groups = true;
-    if (endpoint.dropped) continue;
-    std::uint64_t& word = word_of(endpoint.per_microbatch, item_microbatch(item));
-    if (!endpoint.possible || (word & endpoint.bit) != (endpoint.receives ? 0 : endpoint.bit)) return false;
-    if (endpoint.receives) {
-      set(word, word | endpoint.bit, endpoint.per_microbatch, item_microbatch(item));
-      gain(endpoint.cost, i);
+template <bool kInArm>
+[[gnu::always_inline]] inline bool OrderedPass::group(Hot& hot, Item item) {
+  const Item* const items = program_.items.data();
+  const std::uint32_t first = hot.next;
+  if (kInArm) {  // told by the last entry
+    const std::uint32_t end = group_end(program_, first);
+    if ((item_flags(items[end - 1]) & skipped_flags(arm_)) != 0) {
+      hot.next = end;
+      return true;
     }
-    if (endpoint.notes_writer) writers_[tables_.endpoints[item_ref(item)].slot] = i + 1;
-    releases = releases || endpoint.free_after;
   }
-  if (releases && !release_after(first, end)) return false;
-  if ((flags & kHostWaits) != 0) host_group_ = last_group_;
-  return true;
+  const Row& model = entry<kInArm>(hot, item, first);
+  if (!touch(hot, model, place_of(item), first)) return false;
+  std::uint32_t bits = model.bits;
+  ++hot.next;
+  while ((item_flags(item) & kMore) != 0) {
+    item = items[hot.next];
+    const Row& row = entry<kInArm>(hot, item, first);
+    if (!touch(hot, row, place_of(item), hot.next)) return false;
+    if (((row.bits ^ model.bits) & kGroupKey) != 0 || (row.bits & kPairs) != 0) facts_->mixed_groups = true;
+    bits |= row.bits;
+    ++hot.next;
+  }
+  const unsigned flags = item_flags(item);
+  if ((flags & (kAfterCompute | kHandle)) != kAfterCompute || (flags & (kComputeWaits | kHostWaits)) == 0 ||
+      item_stream(item) >= static_cast<int>(program_.streams.size()))
+    return false;
+  hot.last_group = hot.next;
+  if ((flags & kHostWaits) != 0) hot.host_group = hot.last_group;
+  if ((bits & (kDecides | kTouchesSync)) != 0) {
+    note_entries(first, hot.next);
+    hot.quiet = tables_.sync.happened();
+  }
+  return (bits & kFreeAfter) == 0 || release_after(hot, first, hot.next);
 }
 
-bool OrderedPass::release_after(std::uint32_t first, std::uint32_t end) {
+[[gnu::always_inline]] inline bool OrderedPass::release_after(Hot& hot, std::uint32_t first,
+                                                              std::uint32_t end) {
   for (std::uint32_t i = first; i < end; ++i) {
     const Item item = program_.items[i];
-    const EndpointState& endpoint = endpoint_row(item_ref(item));
-    if (!endpoint.free_after) continue;
-    std::uint64_t& word = word_of(endpoint.per_microbatch, item_microbatch(item));
-    if ((word & endpoint.bit) == 0) return false;
-    set(word, word & ~endpoint.bit, endpoint.per_microbatch, item_microbatch(item));
-    lose(endpoint.cost);
+    const Row& row = row_of(first_endpoint_ + item_ref(item));
+    if ((row.bits & kFreeAfter) == 0) continue;
+    std::uint64_t& slots = word(row, place_of(item));
+    if ((slots & row.slots.care) == 0) return false;
+    slots &= ~row.slots.care;
+    hot.live -= row.losses;
+    hot.stashes -= row.old_stashes;
   }
   return true;
 }
 
-void OrderedPass::first_use(unsigned endpoint, EndpointState& state, const FirstUse& use) {
-  if (arm_ != Arm::kNone && (item_flags(program_.items[use.item]) & (kArmYes | kArmNo)) != 0 &&
+// What a launch adds for check_gradient_sync; the new Hot::quiet.
+std::uint32_t OrderedPass::note_launch(unsigned kernel, Row& row, std::uint32_t item) {
+  if (arm_ == Arm::kYes) return tables_.sync.happened();
+  tables_.sync.launch(kernel, item);
+  if (tables_.sync.repeats(kernel)) row.quiet = tables_.sync.happened();
+  return tables_.sync.happened();
+}
+
+// What a launch does to slots of step scope beside those of its microbatch, and to what decisions are by.
+bool OrderedPass::change_step(const Row& row, unsigned kernel, std::uint32_t item) {
+  if ((row.bits & kTwoScopes) != 0) {
+    const Change& change = step_changes_[row.change];
+    std::uint64_t& slots = words_[step_word_];
+    if ((slots & change.care) != change.want) return false;
+    slots ^= change.flip;
+  }
+  if ((row.bits & kDecides) == 0) return true;
+  for (const std::uint16_t slot : program_.kernels[kernel].writes) {
+    if (lanes_[slot].decides) writers_[slot] = item + 1;
+  }
+  return true;
+}
+
+void OrderedPass::note_entries(std::uint32_t first, std::uint32_t end) {
+  for (std::uint32_t i = first; i < end; ++i) {
+    const unsigned endpoint = item_ref(program_.items[i]);
+    const std::uint32_t bits = row_of(first_endpoint_ + endpoint).bits;
+    if ((bits & kDecides) != 0) writers_[tables_.endpoints[endpoint].slot] = i + 1;
+    if ((bits & kTouchesSync) != 0 && arm_ != Arm::kYes) tables_.sync.operation(endpoint, i);
+  }
+}
+
+void OrderedPass::use_in_arm(unsigned endpoint, const FirstUse& use_of) {
+  if ((item_flags(program_.items[use_of.item]) & (kArmYes | kArmNo)) != 0 &&
       tables_.armed_seen[endpoint] != tables_.mark) {
     tables_.armed_seen[endpoint] = tables_.mark;
-    facts_->armed.push_back(use.item);
+    facts_->armed.push_back(use_of.item);
   }
-  if (state.seen == tables_.mark) return;
-  state.seen = tables_.mark;
-  if (!state.p2p) return;
-  ScratchVector<FirstUse>& uses = facts_->first_uses[arm_ == Arm::kNo ? 1 : 0];
-  if (uses.capacity() == 0) uses.reserve(8);  // two neighbours, two directions, two uses of each
-  uses.push_back(use);
+  if (tables_.seen[endpoint] != tables_.mark) use(endpoint, use_of);
 }
 
-bool OrderedPass::free_slot(Item item) {
-  const unsigned slot_class = item_ref(item);
-  bool possible = true;
-  const std::uint64_t bit = lane(slot_class, possible);
-  if (!possible || bit == 0) return false;
-  const bool per_microbatch = program_.slots[slot_class].per_microbatch;
-  std::uint64_t& word = word_of(per_microbatch, item_microbatch(item));
-  if ((word & bit) == 0) return false;
-  set(word, word & ~bit, per_microbatch, item_microbatch(item));
-  lose(tables_.costs[slot_class]);
-  return true;
+void OrderedPass::use(unsigned endpoint, const FirstUse& first) {
+  tables_.seen[endpoint] = tables_.mark;
+  if (!is_p2p(tables_.endpoints[endpoint].kind)) return;
+  ScratchVector<FirstUse>& uses = facts_->first_uses[arm_ == Arm::kNo ? 1 : 0];
+  uses.push_back(first);
 }
 
 bool OrderedPass::decide(Item item) {
   const unsigned slot_class = program_.variables[item_ref(item)].slot;
-  bool possible = true;
-  const std::uint64_t bit = lane(slot_class, possible);
-  if (!possible || program_.slots[slot_class].per_microbatch) return false;
-  const bool is_live = bit == 0 || (step_ & bit) != 0;
+  const Lane& of = lane(slot_class);
+  if (of.impossible || !of.decides) return false;
+  const bool is_live = of.bit == 0 || (words_[step_word_] & of.bit) != 0;
   const std::uint32_t writer = is_live && writers_[slot_class] != 0 ? writers_[slot_class] - 1 : kNone32;
-  if (arm_ == Arm::kYes) facts_->decisions.push_back({next_, writer});
+  if (arm_ == Arm::kYes) facts_->decisions.push_back({hot_.next, writer});
   return true;
 }
 
-void OrderedPass::note_writers(unsigned kernel, std::uint32_t item) {
-  for (const std::uint16_t slot : program_.kernels[kernel].writes) {
-    if (decides_[slot] != 0 && !program_.slots[slot].per_microbatch) writers_[slot] = item + 1;
-  }
-}
-
-OrderedPass::Change& OrderedPass::scope(unsigned slot_class, Row& row) {
-  return program_.slots[slot_class].per_microbatch ? row.microbatch : row.step;
-}
-
-void OrderedPass::open_lane(unsigned slot_class) {
-  const SlotClass& slot = program_.slots[slot_class];
-  lane_mark_[slot_class] = mark_;
+void OrderedPass::open_lane(unsigned slot_class, Lane& lane) {
+  lane.mark = mark_;
+  lane.bit = 0;
   writers_[slot_class] = 0;
-  touched_.push_back(slot_class);
-  lane_[slot_class] = kNoLane;
-  if (slot.persistent) return;
-  int& lanes = slot.per_microbatch ? microbatch_lanes_ : step_lanes_;
-  lane_[slot_class] = static_cast<std::uint8_t>(std::min<int>(lanes++, kLanes64));
+  if (lane.persistent) {
+    persistent_bytes_ += program_.slots[slot_class].bytes;
+    return;
+  }
+  int& lanes = lane.scope == 0 ? microbatch_lanes_ : step_lanes_;
+  lane.impossible = lanes == kLanes64;
+  if (!lane.impossible) lane.bit = std::uint64_t{1} << lanes++;
 }
 
-[[gnu::always_inline]] inline OrderedPass::Row& OrderedPass::kernel_row(unsigned kernel) {
-  Row& row = kernels_[kernel];
-  if (row.mark != mark_) make_kernel(kernel, row);
+[[gnu::always_inline]] inline OrderedPass::Row& OrderedPass::begin_row(std::size_t number) {
+  static const Row kEmpty{};  // copied in a few moves; a value made in place is a loop
+  row_at_[number] = made_;
+  Row& row = rows_[made_++];
+  row = kEmpty;
+  row.number = static_cast<std::uint32_t>(number);
   return row;
-}
-
-[[gnu::always_inline]] inline OrderedPass::EndpointState& OrderedPass::endpoint_row(unsigned endpoint) {
-  EndpointState& state = endpoints_[endpoint];
-  if (state.mark != mark_) make_endpoint(endpoint, state);
-  return state;
 }
 
 // A slot read stays live, one written was not live before (in place: was and stays), one freed was live.
 // Anything else about a slot is for the general pass to explain.
-void OrderedPass::make_kernel(unsigned number, Row& row) {
+OrderedPass::Row& OrderedPass::fresh_kernel(unsigned number) {
   const Kernel& kernel = program_.kernels[number];
-  row = {};
-  row.mark = mark_;
-  row.counts = tables_.computes[number] != 0;
+  Row& row = begin_row(number);
+  Change step{};
+  bool impossible = false;
+  const auto change_of = [&](const Lane& of) -> Change& { return of.scope == 0 ? row.slots : step; };
   for (const std::uint16_t slot : kernel.reads) {
-    const std::uint64_t bit = lane(slot, row.possible);
-    Change& change_of = scope(slot, row);
-    change_of.care |= bit;
-    change_of.want |= bit;
+    const Lane& of = lane(slot);
+    impossible = impossible || of.impossible;
+    change_of(of).care |= of.bit;
+    change_of(of).want |= of.bit;
   }
   for (const std::uint16_t slot : kernel.writes) {
-    row.decides = row.decides || (decides_[slot] != 0 && !program_.slots[slot].per_microbatch);
-    const std::uint64_t bit = lane(slot, row.possible);
-    Change& change_of = scope(slot, row);
+    const Lane& of = lane(slot);
+    if (of.decides) row.bits |= kDecides;
+    impossible = impossible || of.impossible;
     if (std::find(kernel.reads.begin(), kernel.reads.end(), slot) != kernel.reads.end()) continue;
-    if ((change_of.care & bit) != 0) row.possible = false;  // written twice
-    change_of.care |= bit;
-    change_of.flip |= bit;
-    add(row.gains, tables_.costs[slot]);
+    Change& change = change_of(of);
+    impossible = impossible || (change.care & of.bit) != 0;  // written twice
+    change.care |= of.bit;
+    change.flip |= of.bit;
+    row.gains += of.cost;
+    row.new_stashes += of.stashes;
   }
   for (const std::uint16_t slot : kernel.frees) {
-    const std::uint64_t bit = lane(slot, row.possible);
-    Change& change_of = scope(slot, row);
-    if (program_.slots[slot].persistent || (change_of.flip & bit) != 0) row.possible = false;
-    change_of.care |= bit;
-    change_of.want |= bit;
-    change_of.flip |= bit;
-    add(row.losses, tables_.costs[slot]);
+    const Lane& of = lane(slot);
+    Change& change = change_of(of);
+    impossible = impossible || of.impossible || of.persistent || (change.flip & of.bit) != 0;
+    change.care |= of.bit;
+    change.want |= of.bit;
+    change.flip |= of.bit;
+    row.losses += of.cost;
+    row.old_stashes += of.stashes;
   }
+  if (tables_.computes[number] != 0) {
+    tables_.tallied.push_back(number);
+  } else {
+    row.bits |= kNoOperation;
+  }
+  if (row.slots.care == 0) {
+    row.slots = step;
+    row.scope = step_word_;
+  } else if (step.care != 0) {
+    row.bits |= kTwoScopes;
+    row.change = static_cast<std::uint32_t>(step_changes_.size());
+    step_changes_.push_back(step);
+  }
+  if (impossible) row.slots = {0, 1, 0};
+  return row;
 }
 
-void OrderedPass::make_endpoint(unsigned number, EndpointState& state) {
+// An endpoint that is met for the first time, or in an arm.
+OrderedPass::Row& OrderedPass::used_endpoint(unsigned endpoint, std::uint32_t item, std::uint32_t first,
+                                             std::uint32_t need) {
+  const std::size_t number = first_endpoint_ + endpoint;
+  Row& row = row_at_[number] != 0 ? row_of(number) : fresh_endpoint(endpoint);
+  const FirstUse use_of{item, first, need, false};
+  if (arm_ != Arm::kNone) {
+    use_in_arm(endpoint, use_of);
+  } else {
+    use(endpoint, use_of);
+  }
+  return row;
+}
+
+OrderedPass::Row& OrderedPass::fresh_endpoint(unsigned number) {
   const Endpoint& endpoint = program_.endpoints[number];
-  const SlotClass& slot = program_.slots[endpoint.slot];
-  state = {};
-  state.mark = mark_;
-  state.p2p = is_p2p(endpoint.kind);
-  state.group_key = std::uint32_t{endpoint.family} * 2 + (state.p2p ? 1u : 0u);
-  state.pairs = program_.families[endpoint.family].pairs;
-  state.dropped = tables_.endpoints[number].dropped;
-  if (state.dropped) return;
-  state.bit = lane(endpoint.slot, state.possible);
-  state.cost = tables_.costs[endpoint.slot];
-  state.per_microbatch = slot.per_microbatch;
+  Row& row = begin_row(first_endpoint_ + number);
+  row.bits = std::uint32_t{endpoint.family} * 2 + (is_p2p(endpoint.kind) ? 1u : 0u);
+  if (program_.families[endpoint.family].pairs) row.bits |= kPairs;
+  if (tables_.sync.looks_at(number)) row.bits |= kTouchesSync;
+  if (tables_.endpoints[number].dropped) return row;
+  const Lane& of = lane(endpoint.slot);
+  row.scope = of.scope;
+  row.slots.care = of.bit;
   // A broadcast into a slot that is not live yet is left to the general pass.
-  state.receives = endpoint.kind == EndpointKind::kRecv;
-  state.notes_writer =
-      endpoint.kind != EndpointKind::kSend && !slot.per_microbatch && decides_[endpoint.slot] != 0;
-  state.free_after = endpoint.free_after;
-  if (slot.persistent && endpoint.free_after) state.possible = false;
+  if (endpoint.kind == EndpointKind::kRecv) {
+    row.slots.flip = of.bit;
+    row.gains = of.cost;
+    row.new_stashes = of.stashes;
+  } else {
+    row.slots.want = of.bit;
+  }
+  if (endpoint.kind != EndpointKind::kSend && of.decides) row.bits |= kDecides;
+  if (endpoint.free_after) {
+    row.bits |= kFreeAfter;
+    row.losses = of.cost;
+    row.old_stashes = of.stashes;
+  }
+  if (of.impossible || (of.persistent && endpoint.free_after)) row.slots = {0, 1, 0};
+  return row;
+}
+
+OrderedPass::Row& OrderedPass::fresh_release(unsigned slot_class) {
+  Row& row = begin_row(first_release_ + slot_class);
+  const Lane& of = lane(slot_class);
+  row.slots = {of.bit, of.bit, of.bit};
+  row.scope = of.scope;
+  row.losses = of.cost;
+  row.old_stashes = of.stashes;
+  if (of.bit == 0) row.slots = {0, 1, 0};
+  return row;
 }
 
 }  // namespace plumbline::verify

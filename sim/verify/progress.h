@@ -17,7 +17,7 @@
 
 namespace plumbline::verify {
 
-// Where a device stands.
+// Where a device stands. What others change while it waits is in the first line.
 struct alignas(64) Cursor {
   std::uint32_t item = 0;  // of a group in execution: its first item
   std::uint32_t end = 0;
@@ -25,19 +25,21 @@ struct alignas(64) Cursor {
   std::uint32_t stop = kNone32;
   std::uint32_t port_offset = 0;   // CheckWorld::port_offset of the thread
   std::int32_t pending = 0;        // entries of the current phase that have not completed
+  std::uint32_t member = kNone32;  // of the phase's communicator
   bool active = false;             // the group at `item` is in execution
   bool mixed = false;              // groups may be more than one kernel
   bool parked = false;             // waits for its stop to move, or for the next decision to open
-  std::uint32_t member = kNone32;  // of the phase's communicator
-  std::uint64_t phase = 0;
-  Lanes host{}, begin{}, finish{}, last_group{};
+  Lanes finish, host;
+  Lanes last_group;         // lane 0: the device takes one group after the other
+  Lanes begin;              // of the phase; not kept for groups of messages alone
+  std::uint64_t phase = 0;  // where groups are mixed
 };
 
 // Messages of a link whose one end is active and waits. All belong to one group.
 struct alignas(64) LinkState {
+  Lanes begin;
+  Lanes free_at;  // a link moves one message at a time
   std::uint64_t label = 0;
-  Lanes begin{};
-  Lanes free_at{};         // a link moves one message at a time
   std::int32_t count = 0;  // above 0: sends wait, below 0: receives
   std::uint32_t item = 0;  // the oldest
 };
@@ -46,8 +48,8 @@ struct MemberState {
   std::uint32_t active = 0;  // collectives begun
   std::uint32_t done = 0;    // collectives completed
   std::uint32_t item = 0;    // the oldest begun and not completed
-  Lanes begin{};
-  Nanoseconds free_at = 0;  // lane 1: end of the communicator's last kernel on this rank
+  Lanes begin;
+  Lanes free_at;  // end of the communicator's last kernel on this rank
 };
 
 struct CommunicatorState {
@@ -68,7 +70,8 @@ class Progress {
 
   bool completed() const;
   bool mismatched() const { return mismatched_; }  // some match was not equal at both ends
-  Lanes makespan() const;                          // once completed
+  // Once completed; not exact() where times are too long to tell.
+  Lanes makespan() const;
   const ScratchVector<Cursor>& cursors() const { return cursors_; }
   // The entry `item` of the phase that is active at `thread` has begun and not completed.
   bool incomplete(std::uint32_t thread, std::uint32_t item) const;
@@ -80,11 +83,19 @@ class Progress {
   template <bool kTimed>
   void advance(std::uint32_t thread, ColdConnect& cold);
   template <bool kTimed>
-  bool begin_group(std::uint32_t thread, Cursor& cursor, ColdConnect& cold);
+  bool run_to_group(std::uint32_t thread, const Timing::Track& track, Cursor& cursor, Lanes& host);
+  template <bool kTimed>
+  bool exchange(std::uint32_t thread, const Timing::Track& track, Cursor& cursor, Item last, Lanes& host);
+  template <bool kTimed>
+  bool mixed_group(std::uint32_t thread, const Timing::Track& track, Cursor& cursor, Item last);
+  template <bool kTimed>
+  void end_group(std::uint32_t thread, const Timing::Track& track, Cursor& cursor, Item last,
+                 const Lanes& finish, Lanes& host);
   template <bool kTimed>
   void begin_phase(std::uint32_t thread, Cursor& cursor);
   template <bool kTimed>
-  void activate_p2p(std::uint32_t thread, Cursor& cursor, const Port& port, std::uint32_t item);
+  void activate_p2p(std::uint32_t thread, const Port& port, std::uint32_t item, const Lanes& begin,
+                    Lanes& finish, std::int32_t& pending);
   template <bool kTimed>
   void activate_collective(std::uint32_t thread, Cursor& cursor, const Port& port, std::uint32_t item);
   template <bool kTimed>
@@ -97,6 +108,7 @@ class Progress {
   }
   void entry_done(std::uint32_t current, std::uint32_t thread);
   bool enter(std::uint32_t thread, Cursor& cursor, ColdConnect& cold);
+  void wake(std::uint32_t thread) { work_.push(thread); }
 
   const CheckWorld* world_;
   std::optional<Timing> timing_;
@@ -107,7 +119,7 @@ class Progress {
   ScratchVector<LinkState> links_;
   ScratchVector<MemberState> members_;
   ScratchVector<CommunicatorState> communicators_;
-  ScratchVector<std::uint32_t> work_;
+  ScratchStack<std::uint32_t> work_;  // threads to go on with
 };
 
 }  // namespace plumbline::verify

@@ -231,14 +231,22 @@ namespace {
 // once. (Prefetch instructions do not help; where Programs lie apart they miss the tables of pages, and are dropped.)
 constexpr std::size_t kFetchable = 4096;
 
+constexpr std::size_t kLine = 64;
+
 template <typename T>
 void fetch(const std::vector<T>& table) {
-  constexpr std::size_t kLine = 64;
   const auto* const begin = reinterpret_cast<const char*>(table.data());
   const std::size_t bytes = table.size() * sizeof(T);
   for (std::size_t at = 0; at < bytes; at += kLine) {
     (void)*static_cast<const volatile char*>(begin + at);
   }
+}
+
+// Lists mostly have one line, or none, and which cannot be guessed.
+void fetch(const std::vector<std::uint16_t>& list, const void* instead) {
+  const void* const begin = list.empty() ? instead : list.data();
+  (void)*static_cast<const volatile char*>(begin);
+  if (list.size() * sizeof(std::uint16_t) > kLine) fetch(list);
 }
 
 void fetch_tables(const Program& program) {
@@ -254,9 +262,9 @@ void fetch_tables(const Program& program) {
 void fetch_lists(const Program& program) {
   if (program.items.size() > kFetchable) return;
   for (const Kernel& kernel : program.kernels) {
-    fetch(kernel.reads);
-    fetch(kernel.writes);
-    fetch(kernel.frees);
+    fetch(kernel.reads, &kernel);
+    fetch(kernel.writes, &kernel);
+    fetch(kernel.frees, &kernel);
   }
   for (const CommFamily& family : program.families) fetch(family.instances);
 }

@@ -14,9 +14,21 @@
 namespace plumbline::verify {
 namespace scratch {
 
-thread_local Block block;
+constinit thread_local Block block{};
 
-Block::~Block() { std::free(begin); }
+namespace {
+
+// Gives the block back when the thread ends.
+struct Owner {
+  std::byte* memory = nullptr;
+  Owner() = default;
+  Owner(const Owner&) = delete;
+  Owner& operator=(const Owner&) = delete;
+  ~Owner() { std::free(memory); }
+};
+thread_local Owner owner;
+
+}  // namespace
 
 }  // namespace scratch
 
@@ -25,6 +37,7 @@ ScratchScope::ScratchScope() {
   scratch::Block& block = scratch::block;
   if (block.begin == nullptr) {
     block.begin = static_cast<std::byte*>(std::malloc(scratch::kSize));
+    scratch::owner.memory = block.begin;
     block.next = block.begin;
     block.end = block.begin == nullptr ? nullptr : block.begin + scratch::kSize;
   }

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <new>
+#include <utility>
 #include <vector>
 
 namespace plumbline::verify {
@@ -23,14 +24,14 @@ class ScratchScope {
 
 namespace scratch {
 
+// Plain, and known when the thread begins, so that asking for memory does not ask first whether it is there.
 struct Block {
-  std::byte* begin = nullptr;
-  std::byte* next = nullptr;
-  std::byte* end = nullptr;
-  int scopes = 0;
-  ~Block();
+  std::byte* begin;
+  std::byte* next;
+  std::byte* end;
+  int scopes;
 };
-extern thread_local Block block;
+extern constinit thread_local Block block;
 
 // What a step of eight ranks takes several times over; a core's second-level cache holds it.
 constexpr std::size_t kSize = std::size_t{256} << 10;
@@ -75,9 +76,64 @@ struct Allocator {
   bool operator==(const Allocator&) const { return true; }
 };
 
+// Elements that nobody gives a value are left as the memory is.
+template <typename T>
+struct RawAllocator : Allocator<T> {
+  RawAllocator() = default;
+  template <typename U>
+  RawAllocator(const RawAllocator<U>&) {}  // NOLINT: allocators convert
+  template <typename U>
+  struct rebind {
+    using other = RawAllocator<U>;
+  };
+
+  template <typename U>
+  void construct(U* at) {
+    ::new (static_cast<void*>(at)) U;
+  }
+  template <typename U, typename... Arguments>
+  void construct(U* at, Arguments&&... arguments) {
+    ::new (static_cast<void*>(at)) U(std::forward<Arguments>(arguments)...);
+  }
+};
+
 }  // namespace scratch
 
 template <typename T>
 using ScratchVector = std::vector<T, scratch::Allocator<T>>;
+// For tables whose rows are written before they are read: making one costs nothing a row.
+template <typename T>
+using RawVector = std::vector<T, scratch::RawAllocator<T>>;
+
+// A stack of plain values for inner loops: push() is a store where std::vector's is a call.
+template <typename T>
+class ScratchStack {
+ public:
+  explicit ScratchStack(std::size_t room) : values_(room + 1) {}
+
+  void push(T value) {
+    if (size_ == values_.size()) grow();
+    values_[size_++] = value;
+  }
+  // push() where `wanted`, without a branch: for what no processor can guess.
+  void push_if(bool wanted, T value) {
+    if (size_ == values_.size()) grow();
+    values_[size_] = value;
+    size_ += wanted ? 1 : 0;
+  }
+  T pop() { return values_[--size_]; }
+  void clear() { size_ = 0; }
+  bool empty() const { return size_ == 0; }
+  std::size_t size() const { return size_; }
+  const T& operator[](std::size_t i) const { return values_[i]; }
+  const T* begin() const { return values_.data(); }
+  const T* end() const { return values_.data() + size_; }
+
+ private:
+  [[gnu::noinline]] void grow() { values_.resize(values_.size() * 2); }
+
+  RawVector<T> values_;
+  std::size_t size_ = 0;
+};
 
 }  // namespace plumbline::verify

@@ -19,79 +19,86 @@ bool is_sum(const Endpoint& endpoint) {
 
 }  // namespace
 
-SyncTables::SyncTables(const Program& program) : program_(program) {
-  first_effect_.reserve(program.kernels.size() + 1);
-  repeats_.reserve(program.kernels.size());
-  effects_.reserve(program.kernels.size() * 2);
-  for (const Kernel& kernel : program.kernels) {
-    const std::size_t first = effects_.size();
-    first_effect_.push_back(static_cast<std::uint32_t>(first));
-    add_kernel(kernel);
-    repeats_.push_back(std::all_of(effects_.begin() + static_cast<std::ptrdiff_t>(first), effects_.end(),
-                                   [](const Effect& effect) {
-                                     return effect.kind == SyncKind::kAdd || effect.kind == SyncKind::kRead;
-                                   }));
+SyncTables::SyncTables(const Program& program)
+    : program_(program),
+      effects_(program.kernels.size() * 2),
+      first_effect_(program.kernels.size() + 1),
+      endpoints_(program.endpoints.size()),
+      repeats_(program.kernels.size()) {
+  for (std::size_t k = 0; k < program.kernels.size(); ++k) {
+    first_effect_[k] = static_cast<std::uint32_t>(effects_.size());
+    add_kernel(program.kernels[k]);
+    // What a kernel that computes does is kAdd and kRead; others do neither.
+    const bool computes = program.kernels[k].kind <= KernelKind::kWeightGrad;
+    repeats_[k] = computes || effects_.size() == first_effect_[k] ? 1 : 0;
   }
-  first_effect_.push_back(static_cast<std::uint32_t>(effects_.size()));
-  endpoints_.reserve(program.endpoints.size());
-  for (const Endpoint& endpoint : program.endpoints) {
+  first_effect_[program.kernels.size()] = static_cast<std::uint32_t>(effects_.size());
+  for (std::size_t e = 0; e < program.endpoints.size(); ++e) {
+    const Endpoint& endpoint = program.endpoints[e];
+    endpoints_[e] = 0;
+    if (is_p2p(endpoint.kind)) continue;
     const SlotKind slot = program.slots[endpoint.slot].kind;
-    const bool gathers = slot == SlotKind::kParameters && endpoint.kind == EndpointKind::kAllGather;
-    endpoints_.push_back(slot == SlotKind::kMainGrads && is_sum(endpoint) ? kReduces
-                         : gathers                                        ? kGathers
-                                                                          : 0);
+    if (slot == SlotKind::kMainGrads && is_sum(endpoint)) endpoints_[e] = kReduces;
+    if (slot == SlotKind::kParameters && endpoint.kind == EndpointKind::kAllGather) endpoints_[e] = kGathers;
   }
 }
 
 void SyncTables::add_kernel(const Kernel& kernel) {
-  const auto add = [&](SyncKind kind, std::uint16_t slot) { effects_.push_back({kind, slot}); };
-  const auto kind_of = [&](std::uint16_t slot) { return program_.slots[slot].kind; };
-  const bool computes = kernel.kind <= KernelKind::kWeightGrad;
+  const bool computes = kernel.kind <= KernelKind::kWeightGrad, steps = is_step(kernel.kind);
   for (const std::uint16_t slot : kernel.reads) {
-    if (computes && kind_of(slot) == SlotKind::kParameters && program_.slots[slot].persistent)
-      add(SyncKind::kRead, slot);
-    if (kind_of(slot) != SlotKind::kMainGrads) continue;
-    if (kernel.kind == KernelKind::kNormSums) add(SyncKind::kUse, slot);
-    if (!is_step(kernel.kind)) continue;
-    add(SyncKind::kUse, slot);
-    add(SyncKind::kStep, slot);
+    const SlotClass& row = program_.slots[slot];
+    if (computes && row.kind == SlotKind::kParameters && row.persistent)
+      effects_.push({SyncKind::kRead, slot});
+    if (row.kind != SlotKind::kMainGrads) continue;
+    if (steps || kernel.kind == KernelKind::kNormSums) effects_.push({SyncKind::kUse, slot});
+    if (!steps) continue;
+    effects_.push({SyncKind::kStep, slot});
     steps_ = true;
   }
   for (const std::uint16_t slot : kernel.writes) {
-    if (is_step(kernel.kind) && kind_of(slot) == SlotKind::kParameters) add(SyncKind::kStep, slot);
-    if (kind_of(slot) != SlotKind::kMainGrads) continue;
-    if (kernel.kind == KernelKind::kZeroGrad) add(SyncKind::kZero, slot);
-    if (computes) add(SyncKind::kAdd, slot);
-    if (kernel.kind == KernelKind::kUnscaleCheck) add(SyncKind::kUnscale, slot);
+    const SlotKind kind = program_.slots[slot].kind;
+    if (steps && kind == SlotKind::kParameters) effects_.push({SyncKind::kStep, slot});
+    if (kind != SlotKind::kMainGrads) continue;
+    if (kernel.kind == KernelKind::kZeroGrad) effects_.push({SyncKind::kZero, slot});
+    if (computes) effects_.push({SyncKind::kAdd, slot});
+    if (kernel.kind == KernelKind::kUnscaleCheck) effects_.push({SyncKind::kUnscale, slot});
   }
 }
 
-ScratchVector<SyncEvent> SyncTables::events(std::size_t thread) {
-  ScratchVector<SyncEvent> out;
-  out.reserve(16);
+void SyncTables::begin() {
+  events_.clear();
+  if (!steps_) return;
+  events_.reserve(16);
   last_.assign(program_.slots.size(), 0xFF);
-  quiet_at_.assign(program_.kernels.size(), 0);
-  const auto put = [&](SyncKind kind, std::uint16_t slot, std::uint32_t item) {
-    const bool repeats = kind == SyncKind::kAdd || kind == SyncKind::kRead;
-    if (repeats && last_[slot] == static_cast<std::uint8_t>(kind)) return;
-    last_[slot] = static_cast<std::uint8_t>(kind);
-    out.push_back({kind, slot, item});
-  };
-  for (std::uint32_t i = program_.threads[thread].begin; i < program_.threads[thread].end; ++i) {
-    const Item item = program_.items[i];
-    if ((item_flags(item) & kArmYes) != 0) continue;
-    if (item_op(item) == ItemOp::kLaunch) {
+}
+
+void SyncTables::operation(unsigned endpoint, std::uint32_t item) {
+  if (!steps_ || endpoints_[endpoint] == 0) return;
+  put(endpoints_[endpoint] == kReduces ? SyncKind::kReduce : SyncKind::kGather,
+      program_.endpoints[endpoint].slot, item);
+}
+
+ScratchVector<SyncEvent> SyncTables::events(std::size_t thread) {
+  begin();
+  if (!steps_) return {};
+  // A kernel whose effects can all repeat has nothing to add while nothing else happens.
+  ScratchVector<std::uint32_t> quiet_at(program_.kernels.size());
+  std::uint32_t next = program_.threads[thread].begin;
+  while (next < program_.threads[thread].end) {
+    const Item item = program_.items[next];
+    const std::uint32_t first = next;
+    next = item_op(item) == ItemOp::kOp ? group_end(program_, first) : first + 1;
+    if ((item_flags(program_.items[next - 1]) & kArmYes) != 0) continue;
+    if (item_op(item) == ItemOp::kOp) {
+      for (std::uint32_t i = first; i < next; ++i) operation(item_ref(program_.items[i]), i);
+    } else if (item_op(item) == ItemOp::kLaunch) {
       const unsigned kernel = item_ref(item);
-      if (repeats_[kernel] != 0 && quiet_at_[kernel] == out.size() + 1) continue;
-      for (std::uint32_t e = first_effect_[kernel]; e < first_effect_[kernel + 1]; ++e)
-        put(effects_[e].kind, effects_[e].slot, i);
-      quiet_at_[kernel] = static_cast<std::uint32_t>(out.size()) + 1;
-    } else if (item_op(item) == ItemOp::kOp && endpoints_[item_ref(item)] != 0) {
-      const std::uint16_t slot = program_.endpoints[item_ref(item)].slot;
-      put(endpoints_[item_ref(item)] == kReduces ? SyncKind::kReduce : SyncKind::kGather, slot, i);
+      if (repeats(kernel) && quiet_at[kernel] == happened()) continue;
+      launch(kernel, first);
+      quiet_at[kernel] = happened();
     }
   }
-  return out;
+  return take();
 }
 
 }  // namespace plumbline::verify

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "sim/verify/world.h"
@@ -32,8 +33,24 @@ class SyncTables {
 
   // Whether some kernel steps an optimizer that reads gradients; without one there is nothing to check.
   bool steps() const { return steps_; }
-  // Of one thread. Repeats of kAdd and kRead on one slot are left out while nothing else happens to it.
+  // Events of one thread. Repeats of kAdd and kRead on one slot are left out while nothing else happens to it.
   ScratchVector<SyncEvent> events(std::size_t thread);
+
+  // The same for who walks a thread's items anyway: begin(), then launch() or operation() for each item that is
+  // executed on the arm that steps, take() at the end. What may be left out: a kernel that repeats() while happened()
+  // is what it was after its last launch(), and endpoints that it does not look at.
+  void begin();
+  void launch(unsigned kernel, std::uint32_t item) {
+    for (std::uint32_t e = first_effect_[kernel]; e < first_effect_[kernel + 1]; ++e)
+      put(effects_[e].kind, effects_[e].slot, item);
+  }
+  void operation(unsigned endpoint, std::uint32_t item);
+  ScratchVector<SyncEvent> take() { return std::move(events_); }
+
+  // Moves with every event; 0 when there is nothing to look at.
+  std::uint32_t happened() const { return steps_ ? static_cast<std::uint32_t>(events_.size()) + 1 : 0; }
+  bool repeats(unsigned kernel) const { return repeats_[kernel] != 0; }
+  bool looks_at(unsigned endpoint) const { return endpoints_[endpoint] != 0; }
 
  private:
   struct Effect {
@@ -41,15 +58,21 @@ class SyncTables {
     std::uint16_t slot;
   };
   void add_kernel(const Kernel& kernel);
+  void put(SyncKind kind, std::uint16_t slot, std::uint32_t item) {
+    const bool repeats = kind == SyncKind::kAdd || kind == SyncKind::kRead;
+    if (repeats && last_[slot] == static_cast<std::uint8_t>(kind)) return;
+    last_[slot] = static_cast<std::uint8_t>(kind);
+    events_.push_back({kind, slot, item});
+  }
 
   const Program& program_;
-  ScratchVector<Effect> effects_;
-  ScratchVector<std::uint32_t> first_effect_;  // by kernel, one more at the end
-  ScratchVector<std::uint8_t> endpoints_;      // 0: nothing, 1: kReduce, 2: kGather
-  // Of the walk in progress. A kernel whose effects can all repeat has nothing to add while nothing else happens.
-  ScratchVector<std::uint8_t> last_;       // by slot: what happened to it last
-  ScratchVector<std::uint8_t> repeats_;    // by kernel: has no effect but kAdd and kRead
-  ScratchVector<std::uint32_t> quiet_at_;  // by kernel: how much had happened when it was last seen
+  ScratchStack<Effect> effects_;
+  RawVector<std::uint32_t> first_effect_;  // by kernel, one more at the end
+  RawVector<std::uint8_t> endpoints_;      // 0: nothing, 1: kReduce, 2: kGather
+  RawVector<std::uint8_t> repeats_;        // by kernel: has no effect but kAdd and kRead
+  // Of the walk in progress.
+  ScratchVector<SyncEvent> events_;
+  ScratchVector<std::uint8_t> last_;  // by slot: what happened to it last
   bool steps_ = false;
 };
 

@@ -10,16 +10,21 @@ namespace plumbline::verify {
 
 Timing::Timing(const CheckWorld& world, const TimeModel& model, int streams)
     : world_(&world),
-      model_(model),
+      model_(&model),
       streams_(static_cast<std::size_t>(streams)),
+      kernels_(model.is_uniform() ? 0 : world.program->kernels.size()),
       durations_(std::make_shared<Durations>()),
       tails_(world.threads() * streams_),
       events_(world.threads() * world.program->events.size()),
       kept_(world.threads()) {
-  const Program& program = *world.program;
-  const std::size_t cells = std::max<std::size_t>(world.threads() * program.kernels.size(), 1);
-  durations_->kernels.reset(static_cast<Nanoseconds*>(std::calloc(cells, sizeof(Nanoseconds))));
+  const std::size_t rows = kernels_ == 0 ? 1 : world.threads();
+  const std::size_t cells =
+      std::max<std::size_t>(rows * world.program->kernels.size(), 1);  // bytes of 0 are 0.0
+  durations_->kernels.reset(static_cast<double*>(std::calloc(cells, sizeof(double))));
   PL_ASSERT_MSG(durations_->kernels != nullptr, "out of memory");
+  if (kernels_ != 0) return;
+  const Track all = track(0);
+  for (unsigned k = 0; k < world.program->kernels.size(); ++k) ask(all, 0, k);
 }
 
 void set_durations(CheckWorld& world, const TimeModel& model, const std::vector<int>* members) {
@@ -43,7 +48,7 @@ void set_durations(CheckWorld& world, const TimeModel& model, const std::vector<
           took = model.message(static_cast<Rank>(link.source), static_cast<Rank>(link.destination),
                                endpoint.bytes);
         bytes = endpoint.bytes;
-        port.duration = took;
+        port.duration = static_cast<double>(took);
         continue;
       }
       const auto [at, fresh] = collectives.try_emplace({port.communicator, port.key}, 0);
@@ -55,9 +60,14 @@ void set_durations(CheckWorld& world, const TimeModel& model, const std::vector<
         at->second = model.collective(port.kind, world.linked->communicators[port.communicator].members,
                                       endpoint.bytes);
       }
-      port.duration = at->second;
+      port.duration = static_cast<double>(at->second);
     }
   }
+}
+
+double Timing::ask(const Track& track, std::uint32_t thread, unsigned kernel) {
+  const Nanoseconds cost = model_->kernel(static_cast<Rank>(thread), world_->program->kernels[kernel]);
+  return track.costs[kernel] = static_cast<double>(cost) + 1.0;
 }
 
 void Timing::step(std::uint32_t thread, Item item, Lanes& host) {
@@ -74,26 +84,26 @@ void Timing::step(std::uint32_t thread, Item item, Lanes& host) {
           tails_[stream_index(thread, item_stream(item))];
       return;
     case ItemOp::kWaitEvent:
-      raise(tails_[stream_index(thread, item_stream(item))],
-            events_[thread * world_->program->events.size() + item_ref(item)]);
+      tails_[stream_index(thread, item_stream(item))].raise(
+          events_[thread * world_->program->events.size() + item_ref(item)]);
       return;
     case ItemOp::kSyncEvent:
-      return raise(host, events_[thread * world_->program->events.size() + item_ref(item)]);
+      return host.raise(events_[thread * world_->program->events.size() + item_ref(item)]);
     case ItemOp::kSyncStream:
-      return raise(host, tails_[stream_index(thread, item_stream(item))]);
+      return host.raise(tails_[stream_index(thread, item_stream(item))]);
     case ItemOp::kSyncDevice:
       for (std::size_t s = 0; s < streams_; ++s)
-        raise(host, tails_[stream_index(thread, static_cast<int>(s))]);
+        host.raise(tails_[stream_index(thread, static_cast<int>(s))]);
       return;
     case ItemOp::kRead:
-      return raise(host, tails_[stream_index(thread, kComputeStream)]);
+      return host.raise(tails_[stream_index(thread, kComputeStream)]);
     default:
       return;
   }
 }
 
 void Timing::waited(std::uint32_t thread, Item item, const Lanes& until, Lanes& host) {
-  raise((item_flags(item) & kHostWaits) != 0 ? host : tails_[stream_index(thread, kComputeStream)], until);
+  ((item_flags(item) & kHostWaits) != 0 ? host : tails_[stream_index(thread, kComputeStream)]).raise(until);
 }
 
 void Timing::wait_handles(std::uint32_t thread, Item item, Lanes& host) {
@@ -126,7 +136,7 @@ void Timing::keep_handles(std::uint32_t thread, std::uint32_t first, std::uint32
 
 Lanes Timing::end() const {
   Lanes end{};
-  for (const Lanes& tail : tails_) raise(end, tail);
+  for (const Lanes& tail : tails_) end.raise(tail);
   return end;
 }
 

@@ -29,14 +29,17 @@ struct Port {
   std::uint32_t key = 0;  // equal keys: p2p with equal slot class and bytes, collectives with equal call
   std::uint32_t communicator = 0;
   EndpointKind kind = EndpointKind::kSend;
-  bool dropped = false;      // a collective without bytes does nothing (N60)
-  Nanoseconds duration = 0;  // of one message or collective once all ends are active; timing.h fills it in
+  bool dropped = false;  // a collective without bytes does nothing (N60)
+  std::int8_t side = 0;  // a send 1, a receive -1
+  double duration =
+      0;  // of one message or collective once all ends are active (lanes.h); timing.h fills it in
 };
 
 struct Link {
   std::uint32_t source = 0;       // thread
   std::uint32_t destination = 0;  // thread
   std::uint32_t distance = 0;     // from source to destination, in communicator positions, modulo its size
+  std::uint32_t communicator = 0;
   bool mirrored = false;  // the opposite link has the same distance: both travel in one set-up message (N2)
 };
 

@@ -1,6 +1,8 @@
 #include "engine/base/rng.h"
 
 #include <cmath>
+#include <cstdint>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -56,6 +58,13 @@ TEST(Hasher, OrderAndBoundariesMatter) {
   EXPECT_NE(digest({"ab", "c"}), digest({"a", "bc"}));
   EXPECT_NE(digest({"a", "b"}), digest({"b", "a"}));
   EXPECT_EQ(digest({"a", "b"}), digest({"a", "b"}));
+  Hasher one_by_one;
+  std::vector<std::uint64_t> words;
+  for (std::uint64_t i = 0; i < 1000; ++i) {  // through every way that XXH3 has for short and long inputs
+    EXPECT_EQ(hash64(words), one_by_one.digest()) << i;
+    words.push_back(i * 0x9E3779B97F4A7C15u);
+    one_by_one.u64(words.back());
+  }
   EXPECT_EQ(hash64(""), 0x2d06800538d394c2u);  // XXH3's published digest of nothing
   EXPECT_EQ(hex64(0xabcu), "0000000000000abc");
 }
