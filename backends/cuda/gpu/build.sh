@@ -11,6 +11,13 @@ mkdir -p "$out/obj"
 compiler=${CXX:-g++}
 command -v "$compiler" >/dev/null || { echo "gpu-test: no C++ compiler; set CXX" >&2; exit 75; }
 
+# A packed tree's files are as old as the epoch: unpacked over an older one they would pass for built.
+if [[ -f REVISION ]] && ! cmp -s REVISION "$out/revision"; then
+  rm -rf "$out/obj" "$out"/*.passed "$out"/out/*.passed
+  mkdir -p "$out/obj"
+  cp REVISION "$out/revision"
+fi
+
 third=third_party
 googletest=third_party/googletest
 system=()
