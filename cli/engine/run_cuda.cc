@@ -40,8 +40,9 @@ Result<bool> choose_compute(const ValidConfig& valid, const RunOptions& options,
 #endif
   if (wish == "host" || (wish == "auto" && (!maker || !(*family)->on_device))) return false;
   if (!(*family)->on_device)
-    return fail(ErrorCode::kUnsupported,
-                fmt::format("the stages of model {} compute on the host alone", (*family)->name));
+    return fail(
+        ErrorCode::kUnsupported,
+        fmt::format("the stages of model {} compute on the host alone: --compute host", (*family)->name));
 #ifdef PLUMBLINE_HAVE_CUDA_TENSORS
   cuda::set_up_device_tensors();
 #endif
