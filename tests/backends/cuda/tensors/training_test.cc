@@ -199,12 +199,6 @@ TEST(CudaTraining, StagesThatAreEnqueuedGiveTheSimulatorsNumbers) {
   }
 }
 
-TEST(CudaTraining, StagesOnADeviceNeedALibTorchThatHasIt) {
-  CudaRunOptions run;  // real libraries, or none: never the doubles
-  run.level = Level::kLoopback;
-  EXPECT_FALSE(compute_on_device(run, nullptr));
-}
-
 // Batched calls with pp = 2 and two chunks pair the wrong messages. The bytes arrive; that they are others' is said.
 TEST(CudaTraining, FindsCrossedLabels) {
   RunConfig config = test::small_config({ScheduleKind::kInterleaved, 2, 2, 4, 1}, Precision::kFp32);
