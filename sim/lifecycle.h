@@ -2,8 +2,9 @@
 // states and tells who has arrived; what is enqueued on devices belongs to World.
 //
 // The k-th creation of a communicator by one member meets the k-th of every other; the k-th split or shrink of a
-// parent likewise, whatever it makes. A call refused at its start has no effect and takes part in no meeting. A turn is
-// a meeting too, though nothing of NCCL: where one host thread drives several ranks, it goes from one to the next (N17).
+// parent likewise, whatever it makes. A call refused at its start has no effect and takes part in no meeting. A turn
+// is a meeting too, though nothing of NCCL: where one host thread drives several ranks, it goes from one to the next
+// (N17).
 //
 // Errors. A communicator's first asynchronous error stays (N82): every call on it returns it, until it is aborted.
 // Where a process ends, meetings are held over its sockets (N83): of members of an existing communicator, all who
