@@ -42,7 +42,8 @@ struct OneRank {
     EXPECT_EQ(cuda.cudaSetDevice(device < 0 ? rank : device), 0);
     EXPECT_EQ(cuda.cudaStreamCreateWithFlags(&stream, kStreamNonBlocking), 0);
     EXPECT_EQ(cuda.cudaMalloc(reinterpret_cast<void**>(&buffer), kFloats * sizeof(float)), 0);
-    for (std::size_t i = 0; i < kFloats; ++i) buffer[i] = static_cast<float>(100 * rank) + static_cast<float>(i);
+    for (std::size_t i = 0; i < kFloats; ++i)
+      buffer[i] = static_cast<float>(100 * rank) + static_cast<float>(i);
   }
 
   // Begins to make communicator `number`.
@@ -182,7 +183,7 @@ TEST(DoubleServer, RefusesWhatTheDoublesOfOneProcessRefuse) {
     EXPECT_EQ(at.nccl.ncclGroupEnd(), kNcclInvalidUsage);  // N8
     at.nccl.ncclGroupStart();
     EXPECT_EQ(at.send(1 - at.rank), 0);
-    EXPECT_EQ(at.send(7), kNcclInvalidArgument);               // N27
+    EXPECT_EQ(at.send(7), kNcclInvalidArgument);              // N27
     EXPECT_EQ(at.nccl.ncclGroupEnd(), kNcclInvalidArgument);  // N10
     EXPECT_TRUE(at.idle());
     std::array<float, 8> own{};  // memory that the doubles do not know
@@ -280,7 +281,8 @@ TEST(DoubleServer, AKilledProcessOfAnotherNodeIsToldOf) {  // N82, N83
     at.abort();
     EXPECT_TRUE(at.drains());
     const std::vector<Finding> findings = at.on.findings();
-    EXPECT_TRUE(std::any_of(findings.begin(), findings.end(), [](const Finding& f) { return f.rule == "N83"; }));
+    EXPECT_TRUE(
+        std::any_of(findings.begin(), findings.end(), [](const Finding& f) { return f.rule == "N83"; }));
     at.board->raise(3);
   });
 }
@@ -434,7 +436,8 @@ TEST(DoubleServer, WithoutItCallsSayWhatIsMissing) {
     ASSERT_FALSE(status);
     EXPECT_THAT(status.error().message, HasSubstr("PLUMBLINE_DOUBLE_SERVER=/nowhere/socket"));
     UniqueId id;
-    const Status nccl = nccl_status(*on.libraries, on.libraries->nccl.ncclGetUniqueId(&id), "ncclGetUniqueId");
+    const Status nccl =
+        nccl_status(*on.libraries, on.libraries->nccl.ncclGetUniqueId(&id), "ncclGetUniqueId");
     ASSERT_FALSE(nccl);
     EXPECT_THAT(nccl.error().message, HasSubstr("PLUMBLINE_DOUBLE_SERVER=/nowhere/socket"));
   });
@@ -460,8 +463,11 @@ TEST(DoubleServer, ItsEndIsAnErrorOfEveryCall) {
 
 TEST(DoubleServer, RunsACommandAndReturnsItsCode) {
   const std::string program = PLUMBLINE_DOUBLE_SERVER_EXECUTABLE;
-  const auto code = [&](const std::string& words) { return WEXITSTATUS(std::system((program + words).c_str())); };
-  EXPECT_EQ(code(" -- sh -c 'test -S \"$PLUMBLINE_DOUBLE_SERVER\" && test -f \"$NCCL_LIBRARY\" && exit 3'"), 3);
+  const auto code = [&](const std::string& words) {
+    return WEXITSTATUS(std::system((program + words).c_str()));
+  };
+  EXPECT_EQ(code(" -- sh -c 'test -S \"$PLUMBLINE_DOUBLE_SERVER\" && test -f \"$NCCL_LIBRARY\" && exit 3'"),
+            3);
   EXPECT_EQ(code(" -- sh -c 'kill -9 $$'"), 128 + 9);
   EXPECT_EQ(code(" -- ./no-such-program 2>/dev/null"), 1);
   EXPECT_EQ(code(" --config /dev/null -- true"), 0);

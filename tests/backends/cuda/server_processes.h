@@ -1,5 +1,5 @@
-// A server of the doubles and the processes that call it. Nothing here can hang: whatever is still there at its deadline
-// is killed, and fails the test.
+// A server of the doubles and the processes that call it. Nothing here can hang: whatever is still there at its
+// deadline is killed, and fails the test.
 #pragma once
 
 #include <array>
@@ -43,7 +43,8 @@ template <typename T>
 class Shared {
  public:
   Shared()
-      : at_(new (::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) T{}) {}
+      : at_(new (::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) T{}) {
+  }
   ~Shared() { ::munmap(at_, sizeof(T)); }
   Shared(const Shared&) = delete;
   Shared& operator=(const Shared&) = delete;
@@ -119,8 +120,8 @@ class DoubleServer {
       ::dup2(ends[0], 0);
       ::close(ends[1]);
       const std::string count = std::to_string(devices);
-      ::execl(PLUMBLINE_DOUBLE_SERVER_EXECUTABLE, "plumbline_double_server", "--devices", count.c_str(), "--socket",
-              socket.c_str(), "--config", (folder_ + "/config.toml").c_str(), "--verdict",
+      ::execl(PLUMBLINE_DOUBLE_SERVER_EXECUTABLE, "plumbline_double_server", "--devices", count.c_str(),
+              "--socket", socket.c_str(), "--config", (folder_ + "/config.toml").c_str(), "--verdict",
               (folder_ + "/verdict.json").c_str(), "--", "cat", nullptr);
       std::_Exit(127);
     });
