@@ -25,11 +25,11 @@ int run_over_gloo(const ValidConfig&, const std::string&, const RunOptions&) {
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include "backends/gloo/agree.h"
 #include "backends/gloo/channel.h"
 #include "backends/gloo/driver.h"
-#include "backends/gloo/supervisor.h"
-#include "backends/gloo/watchdog.h"
+#include "backends/processes/agree.h"
+#include "backends/processes/supervisor.h"
+#include "backends/processes/watchdog.h"
 #include "cli/common/exit_codes.h"
 #include "cli/engine/many_processes.h"
 #include "engine/base/hash.h"
@@ -40,12 +40,12 @@ int run_over_gloo(const ValidConfig&, const std::string&, const RunOptions&) {
 namespace plumbline::cli {
 namespace {
 
-Result<gloo::RankCard> card_of(const RunConfig& config, int world) {
+Result<processes::RankCard> card_of(const RunConfig& config, int world) {
   const Result<RunPlan> plan = plan_of(config);
   if (!plan) return tl::unexpected(plan.error());
   Hasher programs;
   for (const Program* program : plan->programs()) programs.u64(program_digest(*program));
-  gloo::RankCard card;
+  processes::RankCard card;
   card.world = world;
   card.program = hex64(programs.digest());
   const std::string toml = config_toml(config);
@@ -59,7 +59,7 @@ Result<gloo::RankCard> card_of(const RunConfig& config, int world) {
 }
 
 // Nanoseconds of the steady clock at the run's start; rank 0 says.
-Result<Nanoseconds> epoch_of(gloo::Store& store, Rank rank, double seconds) {
+Result<Nanoseconds> epoch_of(processes::Store& store, Rank rank, double seconds) {
   if (rank == 0) {
     const Nanoseconds now = std::chrono::duration_cast<std::chrono::nanoseconds>(
                                 std::chrono::steady_clock::now().time_since_epoch())
@@ -91,13 +91,13 @@ int be_rank(const ValidConfig& valid, const std::string& line, const RunOptions&
             const RankPlace& place) {
   const auto& [rank, world, local_rank, address] = place;
   const double seconds = options.join_timeout;
-  Result<std::unique_ptr<gloo::Store>> store = gloo::Store::join(address, seconds);
+  Result<std::unique_ptr<processes::Store>> store = processes::Store::join(address, seconds);
   if (!store) return report(store.error());
-  const Result<gloo::RankCard> card = card_of(valid.config, world);
+  const Result<processes::RankCard> card = card_of(valid.config, world);
   if (!card) return report_for_all(card.error(), rank);
-  const Status agreed = gloo::agree(**store, rank, *card, seconds);
+  const Status agreed = processes::agree(**store, rank, *card, seconds);
   if (!agreed) {
-    (void)(*store)->set(gloo::done_key(rank), "");
+    (void)(*store)->set(processes::done_key(rank), "");
     return report_for_all(agreed.error(), rank);
   }
   Result<Nanoseconds> epoch = epoch_of(**store, rank, seconds);
@@ -105,7 +105,7 @@ int be_rank(const ValidConfig& valid, const std::string& line, const RunOptions&
   Result<std::unique_ptr<gloo::Transport>> transport = gloo::connect(address, "run", rank, world, seconds);
   if (!transport) return report(transport.error());
 
-  gloo::RankStatus status;
+  RankStatus status;
   const std::unique_ptr<ControlChannel> channel = gloo::control_channel(**transport, &status);
   const std::unique_ptr<ControlChannel> save_channel = gloo::save_channel(**transport);
   RunOptions own = options;
@@ -114,14 +114,15 @@ int be_rank(const ValidConfig& valid, const std::string& line, const RunOptions&
                       rank == 0};
   int code = 0;
   {
-    const gloo::Watchdog watchdog(**store, status, {options.timeout, ranks_folder(options), rank});
+    const processes::Watchdog watchdog(**store, status,
+                                       {options.timeout, ranks_folder(options), rank, "gloo"});
     const Result<int> neighbours = ranks_here(*channel);
     if (!neighbours) return report(neighbours.error());
     session.cores = usable_cores();
     session.ranks_a_machine = *neighbours;
     code = run_session(valid, line, own, &session);
   }
-  (void)(*store)->set(gloo::done_key(rank), "");
+  (void)(*store)->set(processes::done_key(rank), "");
   return code;
 }
 

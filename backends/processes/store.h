@@ -7,10 +7,17 @@
 #include <optional>
 #include <string>
 
-#include "backends/gloo/transport.h"
 #include "engine/base/result.h"
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
+
+// Where the ranks of a run meet.
+struct StoreAddress {
+  std::string host = "127.0.0.1";
+  int port = 0;
+  std::string
+      prefix;  // of all keys: a store that a launcher serves outlives the run, and one after it may meet there
+};
 
 // Thread-safe. Values are text.
 class Store {
@@ -37,4 +44,4 @@ class Store {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

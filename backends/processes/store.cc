@@ -1,4 +1,4 @@
-#include "backends/gloo/store.h"
+#include "backends/processes/store.h"
 
 #include <algorithm>
 #include <chrono>
@@ -15,7 +15,7 @@
 #include <torch/csrc/api/include/torch/version.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 namespace {
 
 constexpr double kGreeting = 10.0;  // seconds
@@ -161,4 +161,4 @@ Result<std::string> Store::wait_for(const std::string& key, double seconds) {
   }
 }
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

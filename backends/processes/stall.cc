@@ -1,4 +1,4 @@
-#include "backends/gloo/stall.h"
+#include "backends/processes/stall.h"
 
 #include <algorithm>
 #include <limits>
@@ -11,7 +11,7 @@
 #include "engine/program/link.h"
 #include "sim/nccl_model.h"
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 namespace {
 
 using Json = nlohmann::json;
@@ -116,4 +116,4 @@ Result<StallReport> explain_stall(const RunConfig& config, const RunPlan& plan,
   return report;
 }
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

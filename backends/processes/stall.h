@@ -10,7 +10,7 @@
 #include "sim/positions.h"
 #include "sim/verdict.h"
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 
 struct StallReport {
   Stall stall;
@@ -24,4 +24,4 @@ struct StallReport {
 Result<StallReport> explain_stall(const RunConfig& config, const RunPlan& plan,
                                   const std::map<Rank, std::string>& words);
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

@@ -1,4 +1,4 @@
-#include "backends/gloo/watchdog.h"
+#include "backends/processes/watchdog.h"
 
 #include <atomic>
 #include <chrono>
@@ -12,7 +12,7 @@
 
 #include "engine/base/hash.h"
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 namespace {
 
 std::atomic<bool> terminated{false};
@@ -44,7 +44,7 @@ struct Watchdog::Impl {
     const std::string position = position_json(status, options.rank);
     const auto [position_file, recorder_file] = last_words_files(options.rank);
     write(position_file, position);
-    write(recorder_file, flight_recorder_json(status, options.rank));
+    write(recorder_file, flight_recorder_json(status, options.rank, options.library));
     (void)store.set(position_key(options.rank), position);
     std::this_thread::sleep_for(kLeave);
     if (!over) std::_Exit(kExitTimeout);
@@ -90,4 +90,4 @@ Watchdog::~Watchdog() {
   impl_->thread.join();
 }
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes
