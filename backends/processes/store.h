@@ -35,7 +35,9 @@ class Store {
   Result<std::string> set_once(const std::string& key, const std::string& value);
   // Empty: not there.
   Result<std::optional<std::string>> get(const std::string& key);
-  // Waits for it; the error after `seconds` is kTimeout.
+  // A key that is not there is no error.
+  Status remove(const std::string& key);
+  // Waits for it, and keeps other callers waiting meanwhile; the error after `seconds` is kTimeout.
   Result<std::string> wait_for(const std::string& key, double seconds);
 
  private:
