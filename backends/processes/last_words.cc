@@ -75,6 +75,7 @@ std::string position_json(const RankStatus& status, Rank rank) {
   json["item"] = at.item;
   json["blocked"] = at.blocked;
   json["arm"] = at.arm;
+  if (!at.awaits.empty()) json["awaits"] = at.awaits;
   if (at.kernel_item) json["kernel_item"] = *at.kernel_item;
   if (const LinkedProgram* linked = status.program(); linked != nullptr) {
     json["program"] = hex64(program_digest(*linked->program));

@@ -28,7 +28,7 @@ std::string position_key(Rank rank) { return fmt::format("position/{}", rank); }
 
 struct Watchdog::Impl {
   Store& store;
-  const RankStatus& status;
+  RankStatus& status;
   WatchdogOptions options;
   std::atomic<bool> over{false};
   std::thread thread;
@@ -46,6 +46,7 @@ struct Watchdog::Impl {
     write(position_file, position);
     write(recorder_file, flight_recorder_json(status, options.rank, options.library));
     (void)store.set(position_key(options.rank), position);
+    status.give_up();
     std::this_thread::sleep_for(kLeave);
     if (!over) std::_Exit(kExitTimeout);
   }
@@ -79,7 +80,7 @@ std::array<std::string, 2> last_words_files(Rank rank) {
   return {fmt::format("rank-{:05}.position.json", rank), fmt::format("flight-recorder-{:05}.json", rank)};
 }
 
-Watchdog::Watchdog(Store& store, const RankStatus& status, WatchdogOptions options)
+Watchdog::Watchdog(Store& store, RankStatus& status, WatchdogOptions options)
     : impl_(new Impl{store, status, std::move(options), {}, {}}) {
   std::signal(SIGTERM, on_terminate);
   impl_->thread = std::thread([this] { impl_->run(); });

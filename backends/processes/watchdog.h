@@ -30,8 +30,8 @@ std::array<std::string, 2> last_words_files(Rank rank);
 
 class Watchdog {
  public:
-  // Both outlive it. From here on SIGTERM is the watchdog's.
-  Watchdog(Store& store, const RankStatus& status, WatchdogOptions options);
+  // Both outlive it. From here on SIGTERM is the watchdog's. After the last words the status is given up.
+  Watchdog(Store& store, RankStatus& status, WatchdogOptions options);
   ~Watchdog();  // the run is over: nothing is said any more
 
  private:

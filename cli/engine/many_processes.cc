@@ -21,6 +21,7 @@
 #include "engine/model/stage.h"
 #include "engine/runtime/calibrate.h"
 #include "engine/runtime/launch_env.h"
+#include "sim/nccl_model.h"
 
 namespace plumbline::cli {
 
@@ -94,12 +95,23 @@ int merge(const RunOptions& options, int world, bool whole, const std::string& v
   return kExitHolds;
 }
 
+// The rules that held: over Gloo those of [sim] that its driver keeps, on devices NCCL's own.
+NcclModel rules_of(const RunConfig& config, const RunOptions& options) {
+  NcclModel model = default_model();
+  if (options.backend != "gloo") return model;
+  const NcclModel wished = model_of(config.sim);
+  model.cross = wished.cross == CrossComm::kStrict ? CrossComm::kStrict : CrossComm::kFree;
+  model.launch_blocking = wished.launch_blocking;
+  return model;
+}
+
 // A run that was given up: where each rank stands, and the circle they wait in, if they do.
 int explain(const RunConfig& config, const RunOptions& options, const processes::RunEnd& end,
             std::string& verdict) {
   const Result<RunPlan> plan = plan_of(config);
   if (!plan) return report(plan.error());
-  const Result<processes::StallReport> stall = processes::explain_stall(config, *plan, end.positions);
+  const Result<processes::StallReport> stall =
+      processes::explain_stall(config, *plan, rules_of(config, options), end.positions);
   if (!stall) return report(stall.error());
   hint(fmt::format("the run is given up{}: {}",
                    stall->step < 0 ? "" : fmt::format(" in step {}", stall->step), *end.stopped));
@@ -131,7 +143,7 @@ int conclude(const RunConfig& config, const RunOptions& options, const processes
     if (first.signal != 0)
       hint(fmt::format("error: rank {} was ended by signal {} ({}); the others were stopped", first.rank,
                        first.signal, ::strsignal(first.signal)));
-    else if (code != kExitMismatch && code != kExitFailed && code != kExitUsage)
+    else if (code != kExitMismatch && code != kExitFailed && code != kExitUsage && code != kExitMissing)
       hint(fmt::format("rank {} ended first, with exit code {}", first.rank, code));
   } else if (end.stopped) {
     code = explain(config, options, end, verdict);

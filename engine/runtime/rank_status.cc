@@ -27,7 +27,7 @@ const LinkedProgram* RankStatus::program() const {
 
 bool RankStatus::watched() const {
   const std::lock_guard lock(mutex_);
-  return position_.in_step || exchanging_.load();
+  return position_.in_step || !position_.awaits.empty() || exchanging_.load();
 }
 
 void RankStatus::attach(const RankActivity& activity, Nanoseconds epoch) {
@@ -40,6 +40,13 @@ void RankStatus::detach() {
   const std::lock_guard lock(mutex_);
   activity_ = nullptr;
   position_.in_step = false;
+}
+
+void RankStatus::await(const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  if (position_.awaits == what) return;
+  position_.awaits = what;
+  moves_.fetch_add(1, std::memory_order_relaxed);
 }
 
 void RankStatus::begin_step(int step, const LinkedProgram& linked, std::uint32_t first_item) {

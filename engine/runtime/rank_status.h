@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "engine/base/units.h"
@@ -44,6 +45,7 @@ class RankStatus {
     bool blocked = false;                      // the host waits for something
     std::optional<std::uint32_t> kernel_item;  // of the kernel that runs
     int arm = -1;
+    std::string awaits;  // between steps: what it does together with others; empty: nothing
   };
   Position position() const;
   // Grows as long as anything moves.
@@ -51,7 +53,8 @@ class RankStatus {
   // The operations that this step's host has enqueued, and the Program they are of; null between steps.
   std::vector<EnqueuedOperation> operations() const;
   const LinkedProgram* program() const;
-  // Whether something is expected to move: in a step, or while ranks exchange what they know of one.
+  // Whether something is expected to move: in a step, while ranks exchange what they know of one, or while something
+  // is awaited.
   bool watched() const;
   // Steady clock at the run's start, from which the backend counts its times.
   Nanoseconds epoch() const { return epoch_.load(); }
@@ -64,12 +67,18 @@ class RankStatus {
   void show(std::uint32_t item, bool blocked, int arm);
   void end_step();
   void watch_exchange(bool on) { exchanging_.store(on); }
+  // Between steps: "makes communicators"; empty: no more.
+  void await(const std::string& what);
+
+  // The watchdog's, after the last words: what the rank has enqueued is to end, and nothing new begins.
+  void give_up() { given_up_.store(true); }
+  bool given_up() const { return given_up_.load(); }
 
  private:
   mutable std::mutex mutex_;
   Position position_;
   std::atomic<std::uint64_t> moves_{0};
-  std::atomic<bool> exchanging_{false};
+  std::atomic<bool> exchanging_{false}, given_up_{false};
   std::atomic<Nanoseconds> epoch_{0};
   const RankActivity* activity_ = nullptr;
   const LinkedProgram* linked_ = nullptr;
