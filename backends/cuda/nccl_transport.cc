@@ -64,8 +64,7 @@ Status NcclTransport::set_program(const LinkedProgram& linked) {
   return {};
 }
 
-Status NcclTransport::publish(const std::string& key, std::int32_t position) {
-  if (position != 0) return {};
+Status NcclTransport::publish(const std::string& key) {
   UniqueId id{};
   PL_NCCL(libraries(), ncclGetUniqueId, &id);
   return ids_->publish(key, id);
@@ -79,7 +78,8 @@ Result<bool> NcclTransport::join(std::int32_t communicator, std::int32_t positio
   Result<std::optional<UniqueId>> id = ids_->look_up(name);
   if (!id) return tl::unexpected(id.error());
   if (!*id && position == 0) {
-    PL_TRY(publish(name, position));
+    PL_TRY(publish(name));
+    own.published = name;
     id = ids_->look_up(name);
     if (!id) return tl::unexpected(id.error());
   }
@@ -106,6 +106,7 @@ Poll NcclTransport::state(CommHandle handle) const {
 }
 
 Poll NcclTransport::ready() {
+  if (aborted_) return {PollState::kFailed, "the communicators were aborted"};
   std::vector<std::pair<std::int32_t, std::int32_t>> left;
   for (const auto& [communicator, position] : to_join_) {
     const Communicator& row = linked_->communicators[static_cast<std::size_t>(communicator)];
@@ -131,6 +132,9 @@ Poll NcclTransport::ready() {
       return poll;
     }
     own.ready = true;
+    if (own.published.empty()) continue;
+    const Status retired = ids_->retire(std::exchange(own.published, {}));
+    if (!retired) return {PollState::kFailed, retired.error().message};
   }
   return {};
 }
