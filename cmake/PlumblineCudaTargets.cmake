@@ -17,6 +17,12 @@ if(sources)
   # Our own code in it stays its own: the process that loads it may hold another copy of the simulator.
   target_link_options(plumbline_doubles PRIVATE -Wl,--exclude-libs,ALL)
   set_target_properties(plumbline_doubles PROPERTIES LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
+  # The same library plays the devices for several processes, in a program of its own.
+  if(NOT PLUMBLINE_FUZZERS)
+    add_executable(plumbline_double_server cli/double/main.cc)
+    target_link_libraries(plumbline_double_server PRIVATE plumbline_flags plumbline_packages plumbline_cli11 fmt::fmt plumbline_doubles)
+    target_include_directories(plumbline_double_server PRIVATE "${PROJECT_SOURCE_DIR}")
+  endif()
 endif()
 
 # What a run is on all three: the simulator, Gloo and the doubles.
@@ -36,6 +42,11 @@ foreach(test IN ITEMS test_cuda test_cuda_tensors test_gloo)
 endforeach()
 if(TARGET test_cuda)
   target_link_libraries(test_cuda PRIVATE plumbline_props)
+  if(TARGET plumbline_double_server)
+    add_dependencies(test_cuda plumbline_double_server)
+    target_compile_definitions(test_cuda PRIVATE
+      "PLUMBLINE_DOUBLE_SERVER_EXECUTABLE=\"$<TARGET_FILE:plumbline_double_server>\"")
+  endif()
   if(PLUMBLINE_CUDA_INCLUDE)
     target_include_directories(test_cuda SYSTEM PRIVATE ${PLUMBLINE_CUDA_INCLUDES})
     target_compile_definitions(test_cuda PRIVATE PLUMBLINE_HAVE_CUDA_HEADERS=1)

@@ -21,7 +21,7 @@ class LiveCalls {
  public:
   virtual ~LiveCalls() = default;
   // The kernel of `item` starts as `node`: does what it does, and returns how long it takes. Nothing: it goes on
-  // until World::end_kernel(node).
+  // until World::end_kernel.
   virtual std::optional<Nanoseconds> start(NodeId node, std::uint32_t item) = 0;
   // Where the bytes of a group's operation lie: what is sent, where it is received, what a collective works on in
   // place. Asked when they move.

@@ -88,7 +88,7 @@ class World final : public Backend, private SlotStore {
   void add_route(std::uint32_t thread, std::uint32_t row);
   // Like marker(), but never something that was there before: its end is when the stream got to it.
   NodeId point(std::uint32_t thread, int stream);
-  void end_kernel(NodeId node);
+  void end_kernel(NodeId node, Nanoseconds at);  // or now, if that is past
 
   // For the explanation of a deadlock.
   const LinkedProgram& linked() const { return *linked_; }

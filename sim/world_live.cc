@@ -1,5 +1,7 @@
 // What a live World (sim/live.h) has beyond one that is bound to a Program: tables that grow, and nodes that the
 // caller ends.
+#include <algorithm>
+
 #include "sim/world.h"
 
 namespace plumbline::sim {
@@ -50,6 +52,6 @@ NodeId World::point(std::uint32_t thread, int stream) {
   return node;
 }
 
-void World::end_kernel(NodeId node) { schedule(node, now_); }
+void World::end_kernel(NodeId node, Nanoseconds at) { schedule(node, std::max(at, now_)); }
 
 }  // namespace plumbline::sim

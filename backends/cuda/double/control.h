@@ -1,6 +1,8 @@
 // What the doubles offer beyond the functions they stand for: how they are set up, how time passes, what they found.
 // Everything is C, since the library that holds them is loaded at run time, and text is returned as JSON that stays
-// valid until the next call. One thread drives the doubles, whatever number of devices and ranks it plays.
+// valid until the next call. One thread drives the doubles, whatever number of devices and ranks it plays; or a server
+// plays the devices for many processes, each of which finds it by PLUMBLINE_DOUBLE_SERVER and calls what is here too -
+// all but the reset, which the others would feel.
 //
 // Time is virtual. Nothing on a device moves unless plumbline_double_step() is called - or, if asked so, when
 // something is polled -, so that the order of a driver's calls decides what it decides in the simulator.
@@ -13,6 +15,15 @@ extern "C" {
 // plumbline_double_error() says why not.
 int plumbline_double_reset(int devices, const char* config);
 const char* plumbline_double_error();
+
+// Makes this process the server of such devices, at the socket, whose name appears when it can be connected to: until
+// the command, words that end with a null, has ended, whose exit code is in *code then (128 and the signal, if one
+// ended it); without a command, until processes have come and all have gone. Polls take steps, and host functions run
+// in the processes that enqueued them. Of a process that goes and leaves communicators the ranks end as by
+// plumbline_double_end_process. 0: done, and the verdict is here; else plumbline_double_error() says why not: 1 the
+// system's refusal, 2 the configuration's.
+int plumbline_double_serve(int devices, const char* config, const char* socket, const char* const* command,
+                           int* code);
 
 // Starts what may start and, if nothing ended by that, moves time to the next completion. 0: nothing can happen any
 // more unless something new is called.

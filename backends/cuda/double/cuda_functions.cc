@@ -1,14 +1,22 @@
-// The functions of the CUDA runtime and driver that the driver layer uses, on the Machine.
+// The functions of the CUDA runtime and driver that the driver layer uses, on the Machine of this process or of a
+// server's.
 #include <array>
 #include <cstring>
 
 #include "backends/cuda/cuda_api.h"
 #include "backends/cuda/double/machine.h"
+#include "backends/cuda/double/remote.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
 
+#define FORWARD(name, ...)                                \
+  if (Remote* const server = remote(); server != nullptr) \
+  return server->call(Function::k_##name, &::name, kLost __VA_OPT__(, ) __VA_ARGS__)
+
 namespace plumbline::cuda {
 namespace {
+
+constexpr int kLost = 999;  // cudaErrorUnknown: the server cannot be reached
 
 Machine& called() {
   ++machine().api_calls;
@@ -17,7 +25,7 @@ Machine& called() {
 
 // A stream takes work only while its device is the current one.
 bool takes_work(const Machine& at, const StreamHandle stream) {
-  return at.valid(stream) && stream->device == at.current;
+  return at.valid(stream) && stream->device == at.caller->device;
 }
 
 }  // namespace
@@ -34,17 +42,20 @@ EXPORTED int cudaDriverGetVersion(int* version) {
   return kCudaSuccess;
 }
 EXPORTED int cudaGetDeviceCount(int* count) {
+  FORWARD(cudaGetDeviceCount, count);
   *count = called().devices();
   return kCudaSuccess;
 }
 EXPORTED int cudaSetDevice(int device) {
+  FORWARD(cudaSetDevice, device);
   Machine& at = called();
   if (device < 0 || device >= at.devices()) return kCudaErrorInvalidDevice;
-  at.current = device;
+  at.caller->device = device;
   return kCudaSuccess;
 }
 EXPORTED int cudaGetDevice(int* device) {
-  *device = called().current;
+  FORWARD(cudaGetDevice, device);
+  *device = called().caller->device;
   return kCudaSuccess;
 }
 EXPORTED int cudaDeviceGetAttribute(int* value, int attribute, int /*device*/) {
@@ -71,69 +82,88 @@ EXPORTED const char* cudaGetErrorName(int code) {
       return "cudaErrorInvalidResourceHandle";
     case kCudaErrorNotReady:
       return "cudaErrorNotReady";
+    case kLost:
+      return "cudaErrorUnknown";
     default:
       return "cudaErrorNotSupported";
   }
 }
-EXPORTED const char* cudaGetErrorString(int /*code*/) { return "said by the double of CUDA"; }
+EXPORTED const char* cudaGetErrorString(int code) {
+  if (code == kLost && remote() != nullptr) return remote()->failure();
+  return "said by the double of CUDA";
+}
 
 EXPORTED int cudaMalloc(void** block, std::size_t bytes) {
-  *block = called().allocate(bytes, machine().current);
-  return kCudaSuccess;
+  FORWARD(cudaMalloc, block, bytes);
+  *block = called().allocate(bytes, machine().caller->device);
+  return *block == nullptr ? kCudaErrorMemoryAllocation : kCudaSuccess;
 }
-EXPORTED int cudaHostAlloc(void** block, std::size_t bytes, unsigned /*flags*/) {
+EXPORTED int cudaHostAlloc(void** block, std::size_t bytes, unsigned flags) {
+  FORWARD(cudaHostAlloc, block, bytes, flags);
   *block = called().allocate(bytes, -1);
-  return kCudaSuccess;
+  return *block == nullptr ? kCudaErrorMemoryAllocation : kCudaSuccess;
 }
 EXPORTED int cudaMallocManaged(void** block, std::size_t bytes, unsigned flags) {
+  FORWARD(cudaMallocManaged, block, bytes, flags);
   if (flags != kMemAttachGlobal) return kCudaErrorInvalidValue;
   *block = called().allocate(bytes, -1);  // as far as anybody can tell: reached from everywhere
-  return kCudaSuccess;
+  return *block == nullptr ? kCudaErrorMemoryAllocation : kCudaSuccess;
 }
 // The real calls wait for all work of the device; here that is refused, since it can hang a schedule (N50).
 EXPORTED int cudaFree(void* block) {
-  return block == nullptr || called().release(block, true) ? kCudaSuccess : kCudaErrorInvalidValue;
+  FORWARD(cudaFree, block);
+  return block == nullptr || called().release(block) ? kCudaSuccess : kCudaErrorInvalidValue;
 }
 EXPORTED int cudaFreeHost(void* block) {
-  return block == nullptr || called().release(block, true) ? kCudaSuccess : kCudaErrorInvalidValue;
+  FORWARD(cudaFreeHost, block);
+  return block == nullptr || called().release(block) ? kCudaSuccess : kCudaErrorInvalidValue;
 }
 
-EXPORTED int cudaStreamCreateWithFlags(StreamHandle* stream, unsigned /*flags*/) {
+EXPORTED int cudaStreamCreateWithFlags(StreamHandle* stream, unsigned flags) {
+  FORWARD(cudaStreamCreateWithFlags, stream, flags);
   *stream = called().create_stream();
   return *stream == nullptr ? kCudaErrorMemoryAllocation : kCudaSuccess;
 }
 EXPORTED int cudaStreamDestroy(StreamHandle stream) {
+  FORWARD(cudaStreamDestroy, stream);
   if (!called().valid(stream)) return kCudaErrorInvalidHandle;
   stream->destroyed = true;
   return kCudaSuccess;
 }
 EXPORTED int cudaStreamQuery(StreamHandle stream) {
+  FORWARD(cudaStreamQuery, stream);
   if (!called().valid(stream)) return kCudaErrorInvalidHandle;
   return machine().idle(stream) ? kCudaSuccess : kCudaErrorNotReady;
 }
 EXPORTED int cudaStreamWaitEvent(StreamHandle stream, EventHandle event, unsigned flags) {
+  FORWARD(cudaStreamWaitEvent, stream, event, flags);
   if (!called().valid(stream) || !machine().valid(event)) return kCudaErrorInvalidHandle;
   if (flags != 0) return kCudaErrorInvalidValue;
   machine().wait(stream, event);
   return kCudaSuccess;
 }
 EXPORTED int cudaEventCreateWithFlags(EventHandle* event, unsigned flags) {
+  FORWARD(cudaEventCreateWithFlags, event, flags);
   *event = called().create_event((flags & kEventDisableTiming) == 0);
   return kCudaSuccess;
 }
 EXPORTED int cudaEventDestroy(EventHandle event) {
+  FORWARD(cudaEventDestroy, event);
   return called().valid(event) ? kCudaSuccess : kCudaErrorInvalidHandle;
 }
 EXPORTED int cudaEventRecord(EventHandle event, StreamHandle stream) {
+  FORWARD(cudaEventRecord, event, stream);
   if (!takes_work(called(), stream) || !machine().valid(event)) return kCudaErrorInvalidHandle;
   machine().record(event, stream);
   return kCudaSuccess;
 }
 EXPORTED int cudaEventQuery(EventHandle event) {
+  FORWARD(cudaEventQuery, event);
   if (!called().valid(event)) return kCudaErrorInvalidHandle;
   return machine().done(event) ? kCudaSuccess : kCudaErrorNotReady;
 }
 EXPORTED int cudaEventElapsedTime(float* milliseconds, EventHandle start, EventHandle end) {
+  FORWARD(cudaEventElapsedTime, milliseconds, start, end);
   Machine& at = called();
   if (!at.valid(start) || !at.valid(end) || !start->timing || !end->timing || !start->recorded ||
       !end->recorded)
@@ -143,6 +173,7 @@ EXPORTED int cudaEventElapsedTime(float* milliseconds, EventHandle start, EventH
   return kCudaSuccess;
 }
 EXPORTED int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int kind, StreamHandle stream) {
+  FORWARD(cudaMemcpyAsync, to, from, bytes, kind, stream);
   if (!takes_work(called(), stream)) return kCudaErrorInvalidHandle;
   const auto size = static_cast<plumbline::Bytes>(bytes);
   if (kind != kMemcpyDefault || !machine().holds(to, size) || !machine().holds(from, size))
@@ -151,15 +182,17 @@ EXPORTED int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int 
   return kCudaSuccess;
 }
 EXPORTED int cudaMemsetAsync(void* to, int value, std::size_t bytes, StreamHandle stream) {
+  FORWARD(cudaMemsetAsync, to, value, bytes, stream);
   if (!takes_work(called(), stream)) return kCudaErrorInvalidHandle;
   if (!machine().holds(to, static_cast<plumbline::Bytes>(bytes))) return kCudaErrorInvalidValue;
   machine().kernel(stream, 2, [=] { std::memset(to, value, bytes); });
   return kCudaSuccess;
 }
 EXPORTED int cudaLaunchHostFunc(StreamHandle stream, HostFunction function, void* argument) {
+  FORWARD(cudaLaunchHostFunc, stream, function, argument);
   if (!takes_work(called(), stream)) return kCudaErrorInvalidHandle;
   if (function == nullptr) return kCudaErrorInvalidValue;
-  machine().kernel(stream, 0, [=] { function(argument); });
+  machine().host_function(stream, function, argument);
   return kCudaSuccess;
 }
 
@@ -179,6 +212,7 @@ EXPORTED int cudaGraphExecDestroy(GraphExecHandle /*graph*/) { return kCudaError
 
 EXPORTED int cuStreamWriteValue32_v2(StreamHandle stream, DeviceAddress address, std::uint32_t value,
                                      unsigned flags) {
+  FORWARD(cuStreamWriteValue32_v2, stream, address, value, flags);
   auto* word = reinterpret_cast<std::uint32_t*>(static_cast<std::uintptr_t>(address));
   if (!takes_work(called(), stream)) return kCudaErrorInvalidHandle;
   if (flags != kWriteValueDefault || address % 4 != 0 || !machine().holds(word, 4))
@@ -188,6 +222,7 @@ EXPORTED int cuStreamWriteValue32_v2(StreamHandle stream, DeviceAddress address,
 }
 EXPORTED int cuStreamWaitValue32_v2(StreamHandle stream, DeviceAddress address, std::uint32_t value,
                                     unsigned flags) {
+  FORWARD(cuStreamWaitValue32_v2, stream, address, value, flags);
   auto* word = reinterpret_cast<std::uint32_t*>(static_cast<std::uintptr_t>(address));
   if (!takes_work(called(), stream)) return kCudaErrorInvalidHandle;
   if (flags != kWaitValueGeq || address % 4 != 0 || !machine().holds(word, 4)) return kCudaErrorInvalidValue;

@@ -51,8 +51,9 @@ SimOptions options_of(const RunConfig& config) {
 
 }  // namespace
 
-Machine::Machine(int devices, const RunConfig& config)
-    : devices_(devices),
+Machine::Machine(int devices, const RunConfig& config, std::shared_ptr<Arena> arena)
+    : arena_(std::move(arena)),
+      devices_(devices),
       program_(empty_program(std::max(devices, 1))),  // a machine without devices has a world to say so
       linked_(empty_linked(program_)),
       world_(options_of(config), {}),
@@ -67,13 +68,20 @@ Machine::Machine(int devices, const RunConfig& config)
 void* Machine::allocate(std::size_t bytes, int device) {
   Block block;
   block.bytes = std::max<std::size_t>(bytes, 1);
-  block.memory = std::make_unique<std::byte[]>(block.bytes + 64);
   block.device = device;
-  // Aligned as CUDA aligns, as far as it matters; and never what an earlier owner left.
-  auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
-  address = (address + 63) / 64 * 64;
-  auto* data = reinterpret_cast<std::byte*>(address);
-  std::memset(data, 0xA5, block.bytes);
+  block.owner = caller->process;
+  std::byte* data = nullptr;
+  if (arena_ != nullptr) {
+    data = arena_->allocate(block.bytes);
+    if (data == nullptr) return nullptr;
+  } else {
+    block.memory = std::make_unique<std::byte[]>(block.bytes + 64);
+    // Aligned as CUDA aligns, as far as it matters.
+    auto address = reinterpret_cast<std::uintptr_t>(block.memory.get());
+    address = (address + 63) / 64 * 64;
+    data = reinterpret_cast<std::byte*>(address);
+  }
+  std::memset(data, 0xA5, block.bytes);  // never what an earlier owner left
   if (device >= 0) {
     Bytes& held = device_bytes_[static_cast<std::size_t>(device)];
     held += static_cast<Bytes>(bytes);
@@ -83,14 +91,28 @@ void* Machine::allocate(std::size_t bytes, int device) {
   return data;
 }
 
-bool Machine::release(void* data, bool waits) {
+bool Machine::release(void* data) {
   const auto found = blocks_.find(static_cast<std::byte*>(data));
-  if (found == blocks_.end()) return false;
-  if (waits && incomplete() > 0) return false;
-  if (found->second.device >= 0)
-    device_bytes_[static_cast<std::size_t>(found->second.device)] -= static_cast<Bytes>(found->second.bytes);
-  blocks_.erase(found);
+  if (found == blocks_.end() || busy(*caller->process)) return false;
+  drop(found);
   return true;
+}
+
+void Machine::drop(Blocks::iterator block) {
+  if (block->second.device >= 0)
+    device_bytes_[static_cast<std::size_t>(block->second.device)] -= static_cast<Bytes>(block->second.bytes);
+  if (block->second.memory == nullptr) arena_->release(const_cast<std::byte*>(block->first));
+  blocks_.erase(block);
+}
+
+// Whether work is enqueued: on any device, or on those of a process elsewhere.
+bool Machine::busy(const Process& process) const {
+  if (!process.elsewhere) return incomplete() > 0;
+  const sim::DeviceGraph& graph = world_.graph();
+  for (sim::NodeId node = 1; incomplete() > 0 && node < graph.size(); ++node) {
+    if (!graph[node].done && process.devices.contains(static_cast<int>(graph[node].thread))) return true;
+  }
+  return false;
 }
 
 bool Machine::holds(const void* data, Bytes bytes) const {
@@ -102,34 +124,42 @@ bool Machine::holds(const void* data, Bytes bytes) const {
 }
 
 CUstream_st* Machine::create_stream() {
-  int& next = next_stream_[static_cast<std::size_t>(current)];
+  caller->process->devices.insert(caller->device);
+  int& next = next_stream_[static_cast<std::size_t>(caller->device)];
   if (next == kStreams) return destroyed_stream();
-  streams_.push_back(std::make_unique<CUstream_st>(CUstream_st{current, next++, false}));
+  streams_.push_back(
+      std::make_unique<CUstream_st>(CUstream_st{caller->device, next++, false, caller->process}));
   return streams_.back().get();
 }
 
 // One whose number is free again; null: there is none.
 CUstream_st* Machine::destroyed_stream() {
   for (const auto& stream : streams_) {
-    if (!stream->destroyed || stream->device != current || !idle(stream.get())) continue;
+    if (!stream->destroyed || stream->device != caller->device || !idle(stream.get())) continue;
     stream->destroyed = false;
+    stream->owner = caller->process;
     return stream.get();
   }
   return nullptr;
 }
 
 CUevent_st* Machine::create_event(bool timing) {
-  events_.push_back(std::make_unique<CUevent_st>(CUevent_st{timing, false, 0}));
-  return events_.back().get();
+  auto event = std::make_unique<CUevent_st>(CUevent_st{timing, false, 0});
+  CUevent_st* const made = event.get();
+  events_[made] = std::move(event);
+  return made;
 }
 
 bool Machine::valid(const CUstream_st* stream) const {
-  return std::any_of(streams_.begin(), streams_.end(),
-                     [&](const auto& known) { return known.get() == stream && !known->destroyed; });
+  return std::any_of(streams_.begin(), streams_.end(), [&](const auto& known) {
+    return known.get() == stream && !known->destroyed && known->owner == caller->process;
+  });
 }
-bool Machine::valid(const CUevent_st* event) const { return event != nullptr; }
+bool Machine::valid(const CUevent_st* event) const { return events_.contains(event); }
 bool Machine::valid(const ncclComm* comm) const {
-  return std::any_of(comms_.begin(), comms_.end(), [&](const auto& known) { return known.get() == comm; });
+  return std::any_of(comms_.begin(), comms_.end(), [&](const auto& known) {
+    return known.get() == comm && known->owner == caller->process;
+  });
 }
 
 std::uint32_t Machine::append(Item item, Call call) {
@@ -138,13 +168,35 @@ std::uint32_t Machine::append(Item item, Call call) {
   return static_cast<std::uint32_t>(calls_.size() - 1);
 }
 
-void Machine::kernel(CUstream_st* stream, unsigned row, Closure closure) {
-  Call call;
-  call.closure = std::move(closure);
-  call.takes = std::exchange(next_takes, 0);
+void Machine::launch(CUstream_st* stream, unsigned row, Call call) {
+  call.caller = caller;
   const Item item = make_item(ItemOp::kLaunch, kNoMicrobatch, 0, row, static_cast<unsigned>(stream->index));
   const std::uint32_t index = append(item, std::move(call));
   static_cast<void>(world_.launch(static_cast<std::uint32_t>(stream->device), index, item));
+}
+
+void Machine::kernel(CUstream_st* stream, unsigned row, Closure closure) {
+  Call call;
+  call.closure = std::move(closure);
+  call.takes = std::exchange(caller->next_takes, 0);
+  launch(stream, row, std::move(call));
+}
+
+void Machine::host_function(CUstream_st* stream, HostFunction function, void* argument) {
+  if (!caller->process->elsewhere) return kernel(stream, 0, [=] { function(argument); });
+  Call call;
+  call.function = function;
+  call.argument = argument;
+  call.takes = std::exchange(caller->next_takes, 0);
+  launch(stream, 0, std::move(call));
+}
+
+bool Machine::host_function_done(std::uint64_t node) {
+  const auto found = outstanding_.find(static_cast<sim::NodeId>(node));
+  if (found == outstanding_.end() || found->second.process != caller->process) return false;
+  world_.end_kernel(found->first, found->second.end);
+  outstanding_.erase(found);
+  return true;
 }
 
 void Machine::write_value(CUstream_st* stream, std::uint32_t* address, std::uint32_t value) {
@@ -158,9 +210,7 @@ void Machine::wait_value(CUstream_st* stream, const std::uint32_t* address, std:
   Call call;
   call.awaited = address;
   call.value = value;
-  const Item item = make_item(ItemOp::kLaunch, kNoMicrobatch, 0, 4, static_cast<unsigned>(stream->index));
-  const std::uint32_t index = append(item, std::move(call));
-  static_cast<void>(world_.launch(static_cast<std::uint32_t>(stream->device), index, item));
+  launch(stream, 4, std::move(call));
 }
 
 namespace {
@@ -174,8 +224,8 @@ bool reached(const std::uint32_t* address, std::uint32_t value) {
 void Machine::wake_waiters() {
   std::vector<std::pair<sim::NodeId, std::uint32_t>> still;
   for (const auto& [node, item] : std::exchange(waiters_, {})) {
-    if (reached(calls_[item].awaited, calls_[item].value)) {
-      world_.end_kernel(node);
+    if (calls_[item].caller->process->ended || reached(calls_[item].awaited, calls_[item].value)) {
+      world_.end_kernel(node, world_.now());
     } else {
       still.emplace_back(node, item);
     }
@@ -185,6 +235,13 @@ void Machine::wake_waiters() {
 
 std::optional<Nanoseconds> Machine::start(sim::NodeId node, std::uint32_t item) {
   // The closure may append calls in principle, so nothing of calls_ is held across it.
+  Caller& by = *calls_[item].caller;
+  if (by.process->ended) return 0;
+  if (calls_[item].function != nullptr) {
+    by.due.push_back({node, calls_[item].function, calls_[item].argument});
+    outstanding_[node] = {by.process, world_.now() + calls_[item].takes};
+    return std::nullopt;
+  }
   if (calls_[item].awaited != nullptr) {
     if (reached(calls_[item].awaited, calls_[item].value)) return 0;
     waiters_.emplace_back(node, item);
@@ -238,6 +295,40 @@ bool Machine::step() {
   return true;
 }
 
+Process& Machine::join() {
+  joined_.push_back(std::make_unique<Process>());
+  joined_.back()->elsewhere = true;
+  return *joined_.back();
+}
+
+void Machine::leave(Process& process) {
+  process.ended = true;
+  for (auto at = outstanding_.begin(); at != outstanding_.end();) {
+    if (at->second.process != &process) {
+      ++at;
+      continue;
+    }
+    world_.end_kernel(at->first, world_.now());
+    at = outstanding_.erase(at);
+  }
+  wake_waiters();
+  std::set<int> ended;
+  for (const auto& comm : comms_) {
+    if (comm->owner == &process && !comm->ended) ended.insert(comm->device);
+  }
+  for (const int device : ended) end_process(device);
+  for (const auto& stream : streams_) {
+    if (stream->owner == &process) stream->destroyed = true;
+  }
+  // What is still to end may write to them.
+  if (busy(process)) return;
+  for (auto block = blocks_.begin(); block != blocks_.end();) {
+    const auto next = std::next(block);
+    if (block->second.owner == &process) drop(block);
+    block = next;
+  }
+}
+
 std::string Machine::verdict(bool with_deadlock) {
   Verdict verdict;
   verdict.program = program_.name;
@@ -245,7 +336,7 @@ std::string Machine::verdict(bool with_deadlock) {
   mode.mode = world_.model().name();
   mode.findings = world_.log().take();
   world_.log().begin(program_);
-  if (with_deadlock && incomplete() > 0 && !world_.events_pending()) {
+  if (with_deadlock && incomplete() > 0 && !world_.events_pending() && outstanding_.empty()) {
     std::vector<sim::HostState> hosts(static_cast<std::size_t>(devices_));
     for (std::size_t d = 0; d < hosts.size(); ++d) {
       hosts[d].last.item_index = static_cast<std::uint32_t>(program_.items.size());

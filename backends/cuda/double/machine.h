@@ -2,6 +2,8 @@
 // World (sim/live.h), which judges and executes it; nothing about streams, groups, matching or communicators is
 // decided here. What is here: handles, memory, which devices are the members of a communicator, and the checks of
 // arguments that the real libraries make on entry.
+//
+// Who calls is a Caller: a thread of this process, or - where a server plays the devices (server.h) - of another one.
 #pragma once
 
 #include <cstddef>
@@ -14,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "backends/cuda/cuda_api.h"
-#include "backends/cuda/nccl_api.h"
+#include "backends/cuda/double/arena.h"
+#include "backends/cuda/double/caller.h"
 #include "engine/config/run_config.h"
 #include "engine/program/link.h"
 #include "sim/live.h"
@@ -25,6 +27,7 @@ struct CUstream_st {
   int device = 0;
   int index = 0;  // of the World's streams on that device
   bool destroyed = false;
+  plumbline::cuda::Process* owner = nullptr;
 };
 struct CUevent_st {
   bool timing = true;
@@ -46,6 +49,7 @@ struct ncclComm {
   plumbline::Token pending = 0;                 // of the last call
   plumbline::cuda::Meeting* meeting = nullptr;  // members it waits for
   std::uint32_t splits = 0;                     // it took part in
+  plumbline::cuda::Process* owner = nullptr;
 };
 
 namespace plumbline::cuda {
@@ -61,31 +65,28 @@ struct Meeting {
   };
   std::map<int, Member> members;  // by rank
   bool split = false;
-};
-
-// An operation of a group that is being put together.
-struct GroupedCall {
-  EndpointKind kind = EndpointKind::kSend;
-  ncclComm* comm = nullptr;
-  const std::byte* from = nullptr;
-  std::byte* to = nullptr;
-  Bytes bytes = 0;  // of the part of memory that takes part: all members' shares together
-  DType dtype = DType::kU8;
-  ReduceOp reduce = ReduceOp::kSum;
-  int peer = -1;  // or root, as a rank of the communicator
-  CUstream_st* stream = nullptr;
+  bool over = false;    // all have come
+  bool broken = false;  // the process of one that had come has ended
 };
 
 class Machine final : public sim::LiveCalls {
  public:
-  Machine(int devices, const RunConfig& config);
+  // Memory is taken from the arena, or from the heap.
+  Machine(int devices, const RunConfig& config, std::shared_ptr<Arena> arena = nullptr);
+
+  // Whoever calls: a thread of this process, or of one elsewhere that has joined.
+  Caller* caller = &own_caller_;
+  Process& join();
+  // The process of the callers has ended: so do its host functions that run, and those to come do nothing. Ranks
+  // whose communicators it has not ended end as by end_process; without any, its devices are as before it came.
+  void leave(Process& process);
 
   // CUDA
   int devices() const { return devices_; }
-  int current = 0;                                // device
   void* allocate(std::size_t bytes, int device);  // device -1: on the host; null: none left
-  // False: no such block, or work is enqueued on a device, which the real call would wait for.
-  bool release(void* block, bool waits);
+  // False: no such block, or work is enqueued on a device, which the real call would wait for: of several processes,
+  // on a device of the caller's.
+  bool release(void* block);
   bool holds(const void* data, Bytes bytes) const;
   CUstream_st* create_stream();
   CUevent_st* create_event(bool timing);
@@ -93,6 +94,9 @@ class Machine final : public sim::LiveCalls {
   bool valid(const CUevent_st* event) const;
   using Closure = std::function<void()>;
   void kernel(CUstream_st* stream, unsigned row, Closure closure);
+  // Called in its turn; a process elsewhere is handed it (Caller::due), and says when it has run.
+  void host_function(CUstream_st* stream, HostFunction function, void* argument);
+  bool host_function_done(std::uint64_t node);  // false: the caller's process has none of that number
   void write_value(CUstream_st* stream, std::uint32_t* address, std::uint32_t value);
   void wait_value(CUstream_st* stream, const std::uint32_t* address, std::uint32_t value);
   void record(CUevent_st* event, CUstream_st* stream);
@@ -102,6 +106,7 @@ class Machine final : public sim::LiveCalls {
   Nanoseconds time_of(const CUevent_st* event) const;
 
   // NCCL; codes are ncclResult_t.
+  UniqueId make_id();
   int init(ncclComm** comm, int ranks, const UniqueId& id, int rank, bool blocking);
   int split(ncclComm* parent, int color, int key, ncclComm** made, bool share, bool blocking);
   int shrink(ncclComm* parent, const std::vector<int>& excluded, ncclComm** made, bool abort);
@@ -114,9 +119,8 @@ class Machine final : public sim::LiveCalls {
 
   // Control
   bool step();
-  void end_process(int device) { world_.end_process(device); }
+  void end_process(int device);
   bool polls_step = false;
-  Nanoseconds next_takes = 0;
   long long api_calls = 0;
   Nanoseconds now() const { return world_.now(); }
   int incomplete() const { return static_cast<int>(world_.graph().incomplete()); }
@@ -132,7 +136,10 @@ class Machine final : public sim::LiveCalls {
   CUstream_st* destroyed_stream();
   // What an item does: one entry an item.
   struct Call {
+    Caller* caller = nullptr;  // of what is on a stream, except groups
     Closure closure;
+    HostFunction function = nullptr;  // for a process elsewhere
+    void* argument = nullptr;
     Nanoseconds takes = 0;
     const std::uint32_t* awaited = nullptr;  // a wait for a value
     std::uint32_t value = 0;
@@ -140,12 +147,22 @@ class Machine final : public sim::LiveCalls {
     std::vector<std::byte> scratch;  // of a collective out of place
   };
   struct Block {
-    std::unique_ptr<std::byte[]> memory;
+    std::unique_ptr<std::byte[]> memory;  // null: the arena's
     std::size_t bytes = 0;
     int device = -1;
+    Process* owner = nullptr;
   };
+  // A host function that runs elsewhere.
+  struct Outstanding {
+    Process* process = nullptr;
+    Nanoseconds end = 0;  // at the earliest
+  };
+  using Blocks = std::map<const std::byte*, Block>;  // by address
 
   std::uint32_t append(Item item, Call call);
+  void launch(CUstream_st* stream, unsigned row, Call call);
+  bool busy(const Process& process) const;
+  void drop(Blocks::iterator block);
   unsigned row_of(const GroupedCall& call);
   std::int32_t add_communicator(std::vector<Rank> members);
   std::uint32_t comm_call(int device, CommCallKind kind, std::int32_t communicator,
@@ -154,23 +171,30 @@ class Machine final : public sim::LiveCalls {
              bool abort_parent = false);
   void assemble(Meeting& meeting);
   void assemble_split(Meeting& meeting);
+  void break_off(Meeting& meeting);
   void check_overlap(const GroupedCall& call, std::uint32_t item);
   int group_of(int device, const std::vector<const GroupedCall*>& calls);
   int finish(ncclComm* comm, Token token);
   void wake_waiters();
 
+  Process own_process_;
+  Caller own_caller_{&own_process_};
+  std::vector<std::unique_ptr<Process>> joined_;
+  std::shared_ptr<Arena> arena_;
   int devices_;
   Program program_;
   LinkedProgram linked_;
   sim::World world_;
   std::vector<Call> calls_;
   std::vector<std::unique_ptr<CUstream_st>> streams_;
-  std::vector<std::unique_ptr<CUevent_st>> events_;
+  std::map<const CUevent_st*, std::unique_ptr<CUevent_st>> events_;
   std::vector<std::unique_ptr<ncclComm>> comms_;
-  std::vector<int> next_stream_;              // by device
-  std::vector<Token> polled_;                 // by device: the last thing found not to be done
-  std::map<const std::byte*, Block> blocks_;  // by address
+  std::vector<int> next_stream_;  // by device
+  std::vector<Token> polled_;     // by device: the last thing found not to be done
+  Blocks blocks_;
   std::vector<Bytes> device_bytes_, device_peak_;
+  unsigned long long next_id_ = 1;
+  std::map<std::string, Process*> ids_;                    // who made them
   std::map<std::string, std::unique_ptr<Meeting>> inits_;  // by the bytes of the id
   std::map<std::pair<std::int32_t, std::uint32_t>, std::unique_ptr<Meeting>> splits_;  // parent, number
   std::map<std::pair<std::int32_t, std::vector<int>>, std::int32_t> shrinks_;          // parent, excluded
@@ -179,10 +203,12 @@ class Machine final : public sim::LiveCalls {
   using CallKey = std::tuple<int, std::int32_t, std::int32_t, bool, bool>;
   std::map<CallKey, unsigned> call_rows_;
   std::vector<std::pair<sim::NodeId, std::uint32_t>> waiters_;  // running waits for a value: node, item
+  std::map<sim::NodeId, Outstanding> outstanding_;
 };
 
 // The machine of this process, and what the last failing control call had to say.
 Machine& machine();
+void set_machine(std::unique_ptr<Machine> machine);
 std::string& control_error();
 
 }  // namespace plumbline::cuda

@@ -63,20 +63,38 @@ void Machine::issue(ncclComm* comm, int device, CommCallKind kind, const LinkedC
   if (comm != nullptr) comm->pending = issued->done;
 }
 
+UniqueId Machine::make_id() {
+  UniqueId id{};
+  std::memcpy(id.internal, &next_id_, sizeof next_id_);
+  ++next_id_;
+  ids_[std::string(id.internal, sizeof id.internal)] = caller->process;
+  return id;
+}
+
 int Machine::init(ncclComm** comm, int ranks, const UniqueId& id, int rank, bool blocking) {
-  std::unique_ptr<Meeting>& meeting = inits_[std::string(id.internal, sizeof id.internal)];
+  const std::string key(id.internal, sizeof id.internal);
+  std::unique_ptr<Meeting>& meeting = inits_[key];
   if (meeting == nullptr) meeting = std::make_unique<Meeting>();
   if (meeting->needed == 0) meeting->needed = static_cast<std::size_t>(ranks);
   if (meeting->needed != static_cast<std::size_t>(ranks) || meeting->members.contains(rank))
     return kNcclInvalidArgument;
   comms_.push_back(std::make_unique<ncclComm>());
   ncclComm* made = *comm = comms_.back().get();
-  made->device = current;
+  made->device = caller->device;
   made->position = rank;
   made->blocking = blocking;
   made->meeting = meeting.get();
+  made->owner = caller->process;
+  caller->process->devices.insert(caller->device);
   meeting->members[rank].made = made;
-  if (meeting->members.size() == meeting->needed) assemble(*meeting);
+  // Whoever made the id listens for the others (N83).
+  const auto maker = ids_.find(key);
+  if (maker != ids_.end() && maker->second->ended) {
+    made->meeting = nullptr;
+    return made->error = kNcclSystemError;
+  }
+  if (meeting->broken) break_off(*meeting);
+  if (made->error == 0 && meeting->members.size() == meeting->needed) assemble(*meeting);
   // A blocking call would wait here for the others, whom this thread is to play as well.
   if (blocking && made->meeting != nullptr) return kNcclInvalidUsage;
   return made->error != 0 ? made->error : finish(made, made->pending);
@@ -84,6 +102,7 @@ int Machine::init(ncclComm** comm, int ranks, const UniqueId& id, int rank, bool
 
 // All members of an init are there.
 void Machine::assemble(Meeting& meeting) {
+  meeting.over = true;
   std::vector<Rank> devices;
   for (const auto& [rank, member] : meeting.members) devices.push_back(member.made->device);
   std::vector<Rank> sorted = devices;
@@ -117,15 +136,45 @@ int Machine::split(ncclComm* parent, int color, int key, ncclComm** made, bool s
     comms_.push_back(std::make_unique<ncclComm>());
     member.made = *made = comms_.back().get();
     member.made->device = parent->device;
+    member.made->owner = parent->owner;
     member.made->blocking = blocking;
     member.made->meeting = meeting.get();
   }
   parent->meeting = meeting.get();
-  if (meeting->members.size() == meeting->needed) assemble_split(*meeting);
+  if (world_.lifecycle().ended(parent->communicator) >= 0) {
+    break_off(*meeting);
+  } else if (meeting->members.size() == meeting->needed) {
+    assemble_split(*meeting);
+  }
   return kNcclInProgress;
 }
 
+// Whoever has come is told by its next poll (N83).
+void Machine::break_off(Meeting& meeting) {
+  meeting.broken = true;
+  for (const auto& [rank, member] : meeting.members) {
+    for (ncclComm* comm : {member.made, member.parent}) {
+      if (comm == nullptr || comm->meeting != &meeting) continue;
+      comm->meeting = nullptr;
+      comm->error = kNcclRemoteError;
+    }
+  }
+}
+
+void Machine::end_process(int device) {
+  world_.end_process(device);
+  for (const auto& [id, meeting] : inits_) {
+    const auto gone = [&](const auto& at) { return at.second.made->device == device; };
+    const auto& members = meeting->members;
+    if (!meeting->over && std::any_of(members.begin(), members.end(), gone)) break_off(*meeting);
+  }
+  for (const auto& [key, meeting] : splits_) {
+    if (!meeting->over && world_.lifecycle().ended(key.first) >= 0) break_off(*meeting);
+  }
+}
+
 void Machine::assemble_split(Meeting& meeting) {
+  meeting.over = true;
   std::map<int, std::vector<std::pair<int, int>>> groups;  // color -> (key, old rank)
   for (const auto& [rank, member] : meeting.members) {
     if (member.made != nullptr) groups[member.color].emplace_back(member.key, rank);

@@ -1,22 +1,24 @@
-// The functions of NCCL that the driver layer uses, on the Machine. Arguments are checked where NCCL checks them;
-// what an operation then does, and whether it ever ends, the simulator says.
+// The functions of NCCL that the driver layer uses, on the Machine of this process or of a server's. Arguments are
+// checked where NCCL checks them; what an operation then does, and whether it ever ends, the simulator says.
+#include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "backends/cuda/double/machine.h"
+#include "backends/cuda/double/remote.h"
 #include "backends/cuda/nccl_api.h"
 
 #define EXPORTED extern "C" __attribute__((visibility("default")))
+#define FORWARD(name, ...)                                \
+  if (Remote* const server = remote(); server != nullptr) \
+  return server->call(Function::k_##name, &::name, kLost __VA_OPT__(, ) __VA_ARGS__)
 
 namespace plumbline::cuda {
 namespace {
 
-int depth = 0;
-int group_error = kNcclSuccess;
-std::vector<GroupedCall> grouped;
-unsigned long long next_id = 1;
+constexpr int kLost = kNcclSystemError;  // the server cannot be reached
 
 Machine& called() {
   ++machine().api_calls;
@@ -40,10 +42,9 @@ std::optional<ReduceOp> reduction_of(int nccl) {
 }
 
 int end_group() {
-  std::vector<GroupedCall> calls;
-  std::swap(calls, grouped);
-  const int error = group_error;
-  group_error = kNcclSuccess;
+  Caller& caller = *machine().caller;
+  const std::vector<GroupedCall> calls = std::exchange(caller.grouped, {});
+  const int error = std::exchange(caller.group_error, kNcclSuccess);
   // An operation that failed takes the whole group with it (N10).
   if (error != kNcclSuccess) return error;
   return calls.empty() ? kNcclSuccess : machine().group(calls);
@@ -96,12 +97,12 @@ int operation(const Arguments& arguments, CommHandle comm, StreamHandle stream) 
     const bool known =
         (!sends || at.holds(call.from, from_bytes)) && (!receives || at.holds(call.to, to_bytes));
     if (share > 0 && !known) return kNcclInvalidArgument;
-    grouped.push_back(call);
+    at.caller->grouped.push_back(call);
     return kNcclSuccess;
   };
   const int code = check();
-  if (depth > 0) {
-    if (code != kNcclSuccess) group_error = code;
+  if (at.caller->depth > 0) {
+    if (code != kNcclSuccess) at.caller->group_error = code;
     return code;
   }
   if (code != kNcclSuccess) return code;
@@ -122,12 +123,12 @@ EXPORTED int ncclGetVersion(int* version) {
   return kNcclSuccess;
 }
 EXPORTED const char* ncclGetErrorString(int /*code*/) { return "said by the double of NCCL"; }
-EXPORTED const char* ncclGetLastError(CommHandle /*comm*/) { return ""; }
+EXPORTED const char* ncclGetLastError(CommHandle /*comm*/) {
+  return remote() != nullptr ? remote()->failure() : "";
+}
 EXPORTED int ncclGetUniqueId(UniqueId* id) {
-  ++machine().api_calls;
-  std::memset(id, 0, sizeof *id);
-  std::memcpy(id->internal, &next_id, sizeof next_id);
-  ++next_id;
+  FORWARD(ncclGetUniqueId, id);
+  *id = called().make_id();
   return kNcclSuccess;
 }
 
@@ -141,45 +142,61 @@ bool right(const CommConfig* config) {
 }  // namespace
 
 EXPORTED int ncclCommInitRankConfig(CommHandle* comm, int ranks, UniqueId id, int rank, CommConfig* config) {
+  FORWARD(ncclCommInitRankConfig, comm, ranks, id, rank, config);
   if (comm == nullptr || rank < 0 || rank >= ranks || !right(config)) return kNcclInvalidArgument;
   return called().init(comm, ranks, id, rank, config->blocking != 0);
 }
 EXPORTED int ncclCommSplit(CommHandle comm, int color, int key, CommHandle* made, CommConfig* config) {
+  FORWARD(ncclCommSplit, comm, color, key, made, config);
   Machine& at = called();
   if (!at.valid(comm) || made == nullptr) return kNcclInvalidArgument;
   const bool blocking = right(config) ? config->blocking != 0 : comm->blocking;
   if (blocking) return kNcclInvalidUsage;  // it would wait here for ranks that this thread plays as well
   return at.split(comm, color, key, made, right(config) && config->splitShare == 1, blocking);
 }
-EXPORTED int ncclCommShrink(CommHandle comm, int* excluded, int count, CommHandle* made,
-                            CommConfig* /*config*/, int flags) {
+EXPORTED int ncclCommShrink(CommHandle comm, int* excluded, int count, CommHandle* made, CommConfig* config,
+                            int flags) {
+  if (Remote* const server = remote(); server != nullptr) {
+    const RankList ranks =
+        excluded == nullptr ? RankList() : RankList(excluded, excluded + std::max(count, 0));
+    return server->call(Function::kShrink, &shrink_of_ranks, kLost, comm, ranks, made, config, flags);
+  }
   Machine& at = called();
   if (!at.valid(comm) || made == nullptr || count < 1) return kNcclInvalidArgument;
   if (comm->blocking) return kNcclInvalidUsage;
   return at.shrink(comm, std::vector<int>(excluded, excluded + count), made, flags == kShrinkAbort);
 }
+int plumbline::cuda::shrink_of_ranks(CommHandle comm, RankList excluded, CommHandle* made, CommConfig* config,
+                                     int flags) {
+  return ::ncclCommShrink(comm, excluded.data(), static_cast<int>(excluded.size()), made, config, flags);
+}
 EXPORTED int ncclCommFinalize(CommHandle comm) {
+  FORWARD(ncclCommFinalize, comm);
   return called().valid(comm) ? machine().end(comm, CommCallKind::kFinalize) : kNcclInvalidArgument;
 }
 EXPORTED int ncclCommDestroy(CommHandle comm) {
+  FORWARD(ncclCommDestroy, comm);
   return called().valid(comm) ? machine().end(comm, CommCallKind::kDestroy) : kNcclInvalidArgument;
 }
 EXPORTED int ncclCommAbort(CommHandle comm) {
+  FORWARD(ncclCommAbort, comm);
   return called().valid(comm) ? machine().end(comm, CommCallKind::kAbort) : kNcclInvalidArgument;
 }
 EXPORTED int ncclCommGetAsyncError(CommHandle comm, int* error) {
+  FORWARD(ncclCommGetAsyncError, comm, error);
   if (!called().valid(comm)) return kNcclInvalidArgument;
   *error = machine().async_error(comm);
   return kNcclSuccess;
 }
 
 EXPORTED int ncclGroupStart() {
-  ++machine().api_calls;
-  ++depth;
+  FORWARD(ncclGroupStart);
+  ++called().caller->depth;
   return kNcclSuccess;
 }
 EXPORTED int ncclGroupEnd() {
-  ++machine().api_calls;
+  FORWARD(ncclGroupEnd);
+  int& depth = called().caller->depth;
   if (depth == 0) return kNcclInvalidUsage;
   if (--depth > 0) return kNcclSuccess;
   return end_group();
@@ -187,16 +204,19 @@ EXPORTED int ncclGroupEnd() {
 
 EXPORTED int ncclSend(const void* from, std::size_t count, int dtype, int peer, CommHandle comm,
                       StreamHandle stream) {
+  FORWARD(ncclSend, from, count, dtype, peer, comm, stream);
   return operation({.kind = EndpointKind::kSend, .from = from, .count = count, .dtype = dtype, .peer = peer},
                    comm, stream);
 }
 EXPORTED int ncclRecv(void* to, std::size_t count, int dtype, int peer, CommHandle comm,
                       StreamHandle stream) {
+  FORWARD(ncclRecv, to, count, dtype, peer, comm, stream);
   return operation({.kind = EndpointKind::kRecv, .to = to, .count = count, .dtype = dtype, .peer = peer},
                    comm, stream);
 }
 EXPORTED int ncclAllReduce(const void* from, void* to, std::size_t count, int dtype, int reduction,
                            CommHandle comm, StreamHandle stream) {
+  FORWARD(ncclAllReduce, from, to, count, dtype, reduction, comm, stream);
   return operation({.kind = EndpointKind::kAllReduce,
                     .from = from,
                     .to = to,
@@ -207,6 +227,7 @@ EXPORTED int ncclAllReduce(const void* from, void* to, std::size_t count, int dt
 }
 EXPORTED int ncclReduce(const void* from, void* to, std::size_t count, int dtype, int reduction, int root,
                         CommHandle comm, StreamHandle stream) {
+  FORWARD(ncclReduce, from, to, count, dtype, reduction, root, comm, stream);
   return operation({.kind = EndpointKind::kReduce,
                     .from = from,
                     .to = to,
@@ -218,6 +239,7 @@ EXPORTED int ncclReduce(const void* from, void* to, std::size_t count, int dtype
 }
 EXPORTED int ncclBroadcast(const void* from, void* to, std::size_t count, int dtype, int root,
                            CommHandle comm, StreamHandle stream) {
+  FORWARD(ncclBroadcast, from, to, count, dtype, root, comm, stream);
   return operation({.kind = EndpointKind::kBroadcast,
                     .from = from,
                     .to = to,
@@ -228,12 +250,14 @@ EXPORTED int ncclBroadcast(const void* from, void* to, std::size_t count, int dt
 }
 EXPORTED int ncclAllGather(const void* from, void* to, std::size_t count, int dtype, CommHandle comm,
                            StreamHandle stream) {
+  FORWARD(ncclAllGather, from, to, count, dtype, comm, stream);
   return operation(
       {.kind = EndpointKind::kAllGather, .from = from, .to = to, .count = count, .dtype = dtype, .shares = 1},
       comm, stream);
 }
 EXPORTED int ncclReduceScatter(const void* from, void* to, std::size_t count, int dtype, int reduction,
                                CommHandle comm, StreamHandle stream) {
+  FORWARD(ncclReduceScatter, from, to, count, dtype, reduction, comm, stream);
   return operation({.kind = EndpointKind::kReduceScatter,
                     .from = from,
                     .to = to,

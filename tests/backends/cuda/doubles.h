@@ -44,8 +44,8 @@ struct Doubles {
   }
 };
 
-// Loaded once a process; `devices` of them, all new.
-inline const Doubles& doubles(int devices, const std::string& config = "") {
+// Loaded once a process.
+inline const Doubles& loaded_doubles() {
   static const Doubles loaded = [] {
     const std::string file = PLUMBLINE_DOUBLES;
     Doubles out;
@@ -72,6 +72,12 @@ inline const Doubles& doubles(int devices, const std::string& config = "") {
     find(out.peak, "plumbline_double_peak");
     return out;
   }();
+  return loaded;
+}
+
+// `devices` of them, all new.
+inline const Doubles& doubles(int devices, const std::string& config = "") {
+  const Doubles& loaded = loaded_doubles();
   const int failed = loaded.reset(devices, config.c_str());
   PL_ASSERT_MSG(failed == 0, loaded.error());
   return loaded;
