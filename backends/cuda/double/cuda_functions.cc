@@ -16,7 +16,8 @@
 namespace plumbline::cuda {
 namespace {
 
-constexpr int kLost = 999;  // cudaErrorUnknown: the server cannot be reached
+constexpr int kLost = 999;        // cudaErrorUnknown: the server cannot be reached
+constexpr int kUnavailable = 46;  // cudaErrorDevicesUnavailable
 
 Machine& called() {
   ++machine().api_calls;
@@ -50,6 +51,8 @@ EXPORTED int cudaSetDevice(int device) {
   FORWARD(cudaSetDevice, device);
   Machine& at = called();
   if (device < 0 || device >= at.devices()) return kCudaErrorInvalidDevice;
+  const Process& process = *at.caller->process;
+  if (process.elsewhere && at.ended(device) && !process.devices.contains(device)) return kUnavailable;
   at.caller->device = device;
   return kCudaSuccess;
 }
@@ -82,6 +85,8 @@ EXPORTED const char* cudaGetErrorName(int code) {
       return "cudaErrorInvalidResourceHandle";
     case kCudaErrorNotReady:
       return "cudaErrorNotReady";
+    case kUnavailable:
+      return "cudaErrorDevicesUnavailable";
     case kLost:
       return "cudaErrorUnknown";
     default:
@@ -90,6 +95,10 @@ EXPORTED const char* cudaGetErrorName(int code) {
 }
 EXPORTED const char* cudaGetErrorString(int code) {
   if (code == kLost && remote() != nullptr) return remote()->failure();
+  if (code == kUnavailable)
+    return "the process of this device's rank has ended without ending its communicators, and no other can "
+           "take its "
+           "place: start a new server of the doubles";
   return "said by the double of CUDA";
 }
 

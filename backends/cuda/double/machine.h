@@ -120,6 +120,7 @@ class Machine final : public sim::LiveCalls {
   // Control
   bool step();
   void end_process(int device);
+  bool ended(int device) const { return world_.ended(device); }
   bool polls_step = false;
   long long api_calls = 0;
   Nanoseconds now() const { return world_.now(); }

@@ -176,15 +176,24 @@ class Server {
     std::vector<pollfd> files{{signals, POLLIN, 0}, {listener_.get(), POLLIN, 0}};
     for (const Client& client : clients_) files.push_back({client.socket.get(), POLLIN, 0});
     if (::poll(files.data(), files.size(), -1) < 0 && errno != EINTR) return failed("poll");
-    std::vector<Client> still;
+    // Who has gone by now is gone for all that is asked by now.
+    std::vector<std::pair<Client, bool>> asked;
     for (std::size_t i = 0; i < clients_.size(); ++i) {
-      if (files[i + 2].revents == 0 || answer(clients_[i])) {
-        still.push_back(std::move(clients_[i]));
-      } else {
+      const short events = files[i + 2].revents;
+      if ((events & POLLHUP) != 0) {
         machine_.leave(*clients_[i].process);
+      } else {
+        asked.emplace_back(std::move(clients_[i]), events != 0);
       }
     }
-    clients_ = std::move(still);
+    clients_.clear();
+    for (auto& [client, asks] : asked) {
+      if (!asks || answer(client)) {
+        clients_.push_back(std::move(client));
+      } else {
+        machine_.leave(*client.process);
+      }
+    }
     if (files[1].revents != 0) accept();
     return {};
   }
@@ -195,7 +204,6 @@ class Server {
     for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO})
       ::setsockopt(client.socket.get(), SOL_SOCKET, option, &kPatience, sizeof kPatience);
     Hello hello;
-    hello.devices = static_cast<std::uint32_t>(machine_.devices());
     hello.arena_address = kArenaAddress;
     hello.arena_bytes = kArenaBytes;
     if (!send_hello(client.socket.get(), hello, arena_.file())) return;

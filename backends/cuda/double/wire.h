@@ -42,8 +42,7 @@ enum class Function : std::uint32_t {
 // What a server says first, together with the arena's file.
 struct Hello {
   std::uint64_t magic = 0x706c756d62646f75;
-  std::uint32_t functions = static_cast<std::uint32_t>(Function::kPeak) + 1;  // another number: another build
-  std::uint32_t devices = 0;
+  std::uint64_t functions = static_cast<std::uint64_t>(Function::kPeak) + 1;  // another number: another build
   std::uint64_t arena_address = 0;
   std::uint64_t arena_bytes = 0;
 };

@@ -24,6 +24,7 @@ struct Board {
   std::array<std::atomic<int>, 4> ids_there{};
   std::array<UniqueId, 4> ids{};
   std::array<std::atomic<int>, 8> flags{};
+  std::atomic<float*> address{nullptr};
 
   void raise(std::size_t flag) { flags[flag].fetch_add(1); }
   void wait_for(std::size_t flag, int count = 1) {
@@ -163,6 +164,44 @@ TEST(DoubleServer, CollectivesOfFourProcesses) {
   });
   processes.finish();
   EXPECT_TRUE(server.finish().empty());
+}
+
+TEST(DoubleServer, MemoryIsOneForAllAndTimeIsVirtual) {
+  DoubleServer server(2);
+  Shared<Board> board;
+  Processes processes;
+  ranks(processes, server, board, 2, [](OneRank& at) {
+    if (at.rank == 1) {
+      at.board->wait_for(0);
+      const float* const other = at.board->address;
+      EXPECT_EQ(other[7], 7.0f);
+      // Its own device has nothing to do, whatever the other's has.
+      EXPECT_EQ(at.cuda.cudaFree(at.buffer), 0);
+      EXPECT_EQ(at.cuda.cudaFree(at.buffer), kCudaErrorInvalidValue);
+      at.board->raise(1);
+      return;
+    }
+    std::array<EventHandle, 2> events{};
+    for (EventHandle& event : events) EXPECT_EQ(at.cuda.cudaEventCreateWithFlags(&event, kEventDefault), 0);
+    EXPECT_EQ(at.cuda.cudaEventRecord(events[0], at.stream), 0);
+    at.on.next_takes(1500000);
+    EXPECT_EQ(at.cuda.cudaMemcpyAsync(at.buffer + 32, at.buffer, 4, kMemcpyDefault, at.stream), 0);
+    EXPECT_EQ(at.cuda.cudaEventRecord(events[1], at.stream), 0);
+    EXPECT_EQ(at.cuda.cudaFree(at.buffer), kCudaErrorInvalidValue);  // N50: it would wait
+    at.board->address = at.buffer;
+    at.board->raise(0);
+    at.board->wait_for(1);
+    EXPECT_TRUE(at.drains());
+    float milliseconds = 0;
+    EXPECT_EQ(at.cuda.cudaEventElapsedTime(&milliseconds, events[0], events[1]), 0);
+    EXPECT_EQ(milliseconds, 1.5f);
+    EXPECT_EQ(at.buffer[32], 0.0f);
+    void* much = nullptr;
+    EXPECT_EQ(at.cuda.cudaMalloc(&much, std::size_t{1} << 44), kCudaErrorMemoryAllocation);
+    EXPECT_EQ(at.on.peak(0), static_cast<long long>(kFloats * sizeof(float)));
+    EXPECT_EQ(at.on.peak(9), -1);
+  });
+  processes.finish();
 }
 
 TEST(DoubleServer, RefusesWhatTheDoublesOfOneProcessRefuse) {
@@ -310,7 +349,8 @@ TEST(DoubleServer, AProcessKilledInAnInitEndsItForTheOthers) {  // N83
   ranks(processes, server, board, 4, [](OneRank& at) {
     if (at.rank == 3) {  // too late: the process that listened at the address in the id is gone
       at.board->wait_for(2);
-      EXPECT_TRUE(until([&] { return at.init(4) == kNcclSystemError; }));
+      EXPECT_EQ(at.init(4), kNcclSystemError);
+      at.abort();
       return;
     }
     EXPECT_EQ(at.init(4), kNcclInProgress);
@@ -324,6 +364,12 @@ TEST(DoubleServer, AProcessKilledInAnInitEndsItForTheOthers) {  // N83
   processes.kill(0);
   board->raise(1);
   board->raise(2);
+  processes.finish();
+  processes.start([&] {
+    const Doubles& on = called_doubles(server.socket);
+    EXPECT_EQ(on.libraries->cuda.cudaSetDevice(0), 46);
+    EXPECT_EQ(on.libraries->cuda.cudaSetDevice(3), 0);
+  });
   processes.finish();
 }
 
@@ -372,7 +418,7 @@ TEST(DoubleServer, AProcessKilledInAHostFunctionLeavesNothingBehind) {
   });
   board->wait_for(0);
   processes.kill(0);
-  // The next one finds the device as it was: stages, communicators, and nothing under way.
+  // The next one finds the device as it was, with nothing under way.
   processes.start([&] {
     OneRank at(server, board, 0);
     EXPECT_TRUE(until([&] { return at.on.step() == 0 && at.on.incomplete() == 0; }));
