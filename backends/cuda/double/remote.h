@@ -15,6 +15,7 @@
 
 #include "backends/cuda/double/functions.h"
 #include "backends/cuda/double/wire.h"
+#include "engine/base/result.h"
 
 namespace plumbline::cuda {
 

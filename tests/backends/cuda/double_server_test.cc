@@ -395,7 +395,8 @@ TEST(DoubleServer, AHostFunctionThatTakesItsTimeHoldsNobodyElse) {
     EXPECT_TRUE(at.drains());
     EXPECT_EQ(at.buffer[3], 3.0f);
     const Verdict verdict = at.on.verdict(true);
-    EXPECT_TRUE(verdict.modes.at(0).findings.empty());  // what runs is no deadlock
+    EXPECT_TRUE(verdict.modes.at(0).completes);  // what runs is no deadlock
+    EXPECT_TRUE(verdict.modes.at(0).findings.empty());
     at.destroy();
     at.board->raise(1);
   });
@@ -505,6 +506,28 @@ TEST(DoubleServer, ItsEndIsAnErrorOfEveryCall) {
   server.kill();
   board->raise(1);
   processes.finish();
+}
+
+TEST(DoubleServer, WithoutACommandItEndsWhenAllHaveGone) {
+  std::string folder = "/tmp/plumbline-test.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string socket = folder + "/socket";
+  Processes processes;
+  const auto serve = [&] {
+    ::execl(PLUMBLINE_DOUBLE_SERVER_EXECUTABLE, "plumbline_double_server", "--socket", socket.c_str(),
+            nullptr);
+    std::_Exit(127);
+  };
+  processes.start(serve);
+  ASSERT_TRUE(until([&] { return ::access(socket.c_str(), F_OK) == 0; }));
+  processes.start([&] {
+    int count = 0;
+    EXPECT_EQ(called_doubles(socket).libraries->cuda.cudaGetDeviceCount(&count), 0);
+    EXPECT_EQ(count, 8);
+  });
+  processes.finish();
+  EXPECT_NE(::access(socket.c_str(), F_OK), 0);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(DoubleServer, RunsACommandAndReturnsItsCode) {
