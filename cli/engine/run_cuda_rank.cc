@@ -18,12 +18,18 @@ int run_cuda_in_processes(const ValidConfig&, const std::string&, const RunOptio
 
 #else
 
+#include <algorithm>
+#include <array>
 #include <chrono>
+#include <cstdlib>
 #include <memory>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "backends/cuda/tensors/store_ids.h"
 #include "backends/processes/channel.h"
@@ -65,10 +71,37 @@ Result<Channels> channels_of(const RankPlace& place, double seconds, RankStatus&
   return out;
 }
 
+// The ranks of this machine, and which of them this one is.
+struct Neighbours {
+  int here = 1, local = 0;
+};
+
+// Two machines may have one name, a rank that was started by hand has the number of its rank for its place unless it is
+// told, and not every launcher says places: so the smaller of what names and places say, and where all places are 0 the
+// order of the ranks.
+Result<Neighbours> neighbours_of(ControlChannel& channel, int place) {
+  std::array<char, 256> name{};
+  (void)::gethostname(name.data(), name.size() - 1);
+  const std::string own(name.data());
+  const Result<std::vector<std::string>> all = channel.exchange(fmt::format("{} {}", place, own));
+  if (!all) return tl::unexpected(all.error());
+  int named = 0, last = 0, before = 0;
+  for (int rank = 0; rank < channel.size(); ++rank) {
+    const std::string& text = (*all)[static_cast<std::size_t>(rank)];
+    const std::size_t space = text.find(' ');
+    if (space == std::string::npos || text.substr(space + 1) != own) continue;
+    ++named;
+    last = std::max(last, std::atoi(text.c_str()));
+    if (rank < channel.rank()) ++before;
+  }
+  if (last == 0) return Neighbours{named, before};
+  return Neighbours{std::min(named, last + 1), place};
+}
+
 // This rank's device, libraries, and where its stages compute.
-Status set_up(const ValidConfig& valid, const RunOptions& options, const RankPlace& place, int here,
+Status set_up(const ValidConfig& valid, const RunOptions& options, const Neighbours& ranks,
               cuda::CudaRunOptions& run, RankSession& session, bool& on_device) {
-  const Result<cuda::RankDevice> device = cuda::device_of_rank(place.local_rank, here, options.nproc == 0);
+  const Result<cuda::RankDevice> device = cuda::device_of_rank(ranks.local, ranks.here, options.nproc == 0);
   if (!device) return tl::unexpected(device.error());
   run.level = device->level;
   run.one->device = device->device;
@@ -104,10 +137,10 @@ int be_rank(const ValidConfig& valid, const std::string& line, const RunOptions&
   {
     const processes::Watchdog watchdog(store, status,
                                        {options.timeout, ranks_folder(options), place.rank, "nccl"});
-    const Result<int> here = ranks_here(*session.channel);
-    if (!here) return report(here.error());
+    const Result<Neighbours> ranks = neighbours_of(*session.channel, place.local_rank);
+    if (!ranks) return report(ranks.error());
     bool on_device = false;
-    const Status set = agree(*session.channel, set_up(valid, options, place, *here, run, session, on_device));
+    const Status set = agree(*session.channel, set_up(valid, options, *ranks, run, session, on_device));
     if (!set) {
       (void)store.set(processes::done_key(place.rank), "");
       return report_for_all(set.error(), place.rank);

@@ -208,14 +208,32 @@ TEST_F(CudaRanks, RanksStartedOneByOneLeaveWithOneCode) {
   TakenPort taken;
   taken.free();  // free a moment ago
   const std::string out = temporary("run.plmb");
-  const std::string run =
-      fmt::format("'{}' run {} --train-iters 2 --backend cuda --world-size 2 --master-port {} -o {} --rank",
-                  PLUMBLINE_ENGINE_EXECUTABLE, kSmall, taken.port, out);
+  const std::string run = fmt::format(
+      "'{}' run {} --train-iters 2 --eval-iters 0 --backend cuda --world-size 2 --master-port {} -o {} "
+      "--rank",
+      PLUMBLINE_ENGINE_EXECUTABLE, kSmall, taken.port, out);
   const Outcome outcome = run_program(
       PLUMBLINE_DOUBLE_SERVER_EXECUTABLE,
       fmt::format("--devices 2 -- sh -c \"{0} 1 & {0} 0; first=\\$?; wait \\$!; echo codes \\$first \\$?\"",
                   run),
       on_doubles());
+  EXPECT_THAT(outcome.out, HasSubstr("codes 0 0")) << outcome.err;
+  EXPECT_EQ(2u, record_at(out).steps.size()) << "put together from both";
+}
+
+// PMI says nothing of places on a machine: both ranks would take device 0, which NCCL does not have.
+TEST_F(CudaRanks, WithoutPlacesRanksTakeDevicesInTheirOrder) {
+  TakenPort taken;
+  taken.free();  // free a moment ago
+  const std::string out = temporary("run.plmb");
+  const std::string run = fmt::format("'{}' run {} --train-iters 2 --eval-iters 0 --backend cuda -o {}",
+                                      PLUMBLINE_ENGINE_EXECUTABLE, kSmall, out);
+  const Outcome outcome =
+      run_program(PLUMBLINE_DOUBLE_SERVER_EXECUTABLE,
+                  fmt::format("--devices 2 -- sh -c \"PMI_RANK=1 {0} & PMI_RANK=0 {0}; first=\\$?; wait "
+                              "\\$!; echo codes \\$first \\$?\"",
+                              run),
+                  on_doubles() + fmt::format(" PMI_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT={}", taken.port));
   EXPECT_THAT(outcome.out, HasSubstr("codes 0 0")) << outcome.err;
   EXPECT_EQ(2u, record_at(out).steps.size()) << "put together from both";
 }

@@ -1,7 +1,10 @@
-// StoreIds: NCCL's ids travel over the store where the ranks of a run meet. Needs backends/processes.
+// StoreIds: NCCL's ids travel over the store where the ranks of a run meet. Drivers ask again and again for one that is
+// not there; the store is asked every few milliseconds. Needs backends/processes.
 #pragma once
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -17,12 +20,18 @@ class StoreIds final : public IdExchange {
   explicit StoreIds(processes::Store& store) : store_(&store) {}
 
   Status publish(const std::string& key, const UniqueId& id) override {
+    missed_ = {};
     return store_->set("nccl/" + key, std::string(id.internal, sizeof id.internal));
   }
   Result<std::optional<UniqueId>> look_up(const std::string& key) override {
+    const Clock::time_point now = Clock::now();
+    if (now - missed_ < kPause) return std::optional<UniqueId>();
     const Result<std::optional<std::string>> text = store_->get("nccl/" + key);
     if (!text) return tl::unexpected(text.error());
-    if (!*text) return std::optional<UniqueId>();
+    if (!*text) {
+      missed_ = now;
+      return std::optional<UniqueId>();
+    }
     UniqueId id{};
     if ((*text)->size() != sizeof id.internal)
       return fail(ErrorCode::kState,
@@ -34,7 +43,11 @@ class StoreIds final : public IdExchange {
   Status retire(const std::string& key) override { return store_->remove("nccl/" + key); }
 
  private:
+  using Clock = std::chrono::steady_clock;
+  static constexpr std::chrono::milliseconds kPause{2};
+
   processes::Store* store_;
+  Clock::time_point missed_;
 };
 
 }  // namespace plumbline::cuda

@@ -305,6 +305,8 @@ TEST(StoreIds, AnIdArrivesAndGoes) {
   for (std::size_t i = 0; i < sizeof id.internal; ++i) id.internal[i] = static_cast<char>(i * 3);
   EXPECT_FALSE(second.look_up("pp[0](0,1)#0").value());
   ASSERT_TRUE(first.publish("pp[0](0,1)#0", id));
+  EXPECT_TRUE(first.look_up("pp[0](0,1)#0").value()) << "at once where it was published";
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   const std::optional<UniqueId> got = second.look_up("pp[0](0,1)#0").value();
   ASSERT_TRUE(got);
   EXPECT_EQ(0, std::memcmp(id.internal, got->internal, sizeof id.internal));
@@ -312,6 +314,7 @@ TEST(StoreIds, AnIdArrivesAndGoes) {
   ASSERT_TRUE(first.retire("pp[0](0,1)#0"));
   EXPECT_FALSE(second.look_up("pp[0](0,1)#0").value());
   ASSERT_TRUE((*served)->set("nccl/short", "x"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_FALSE(second.look_up("short"));
 }
 
