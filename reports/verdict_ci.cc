@@ -50,8 +50,9 @@ std::string command(std::string_view text, bool property) {
 std::string details(const Finding& finding) {
   std::string out = finding.why + "\n";
   for (const CycleHop& hop : cycle_hops(finding.cycle)) {
-    out += fmt::format("rank {} in {}: waits for rank {}'s {}{}\n", hop.rank, hop.stuck_in, hop.next,
-                       hop.needs, hop.reason.empty() ? "" : fmt::format(" ({})", hop.reason));
+    out +=
+        fmt::format("rank {} in {}: waits for {}{}\n", hop.rank, hop.stuck_in, of_rank(hop.next, hop.needs),
+                    hop.reason.empty() ? "" : fmt::format(" ({})", hop.reason));
   }
   if (finding.cycle.empty()) {
     for (const OperationRef& operation : finding.operations)

@@ -86,8 +86,8 @@ class VerdictText {
       paragraph(cycle_line(hops), 5);
       for (const CycleHop& hop : hops) {
         const std::string reason = hop.reason.empty() ? "" : fmt::format(" ({})", hop.reason);
-        paragraph(fmt::format("rank {} in {}: waits for rank {}'s {}{}", hop.rank, hop.stuck_in, hop.next,
-                              hop.needs, reason),
+        paragraph(fmt::format("rank {} in {}: waits for {}{}", hop.rank, hop.stuck_in,
+                              of_rank(hop.next, hop.needs), reason),
                   5, 7);
       }
     } else {

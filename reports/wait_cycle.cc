@@ -42,6 +42,11 @@ std::vector<CycleHop> cycle_hops(const std::vector<WaitEdge>& cycle) {
   return hops;
 }
 
+std::string of_rank(Rank rank, const std::string& text) {
+  const std::size_t article = text.rfind("the ", 0) == 0 ? 4 : 0;
+  return fmt::format("rank {}'s {}", rank, text.substr(article));
+}
+
 std::string short_operation(const std::string& text) {
   std::size_t begin = 0;
   while (begin < text.size() && text[begin] >= '0' && text[begin] <= '9') ++begin;

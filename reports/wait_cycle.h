@@ -30,6 +30,9 @@ std::string cycle_line(const std::vector<CycleHop>& hops);
 // 1SEND_B0, ..."
 std::string cycle_sentence(const std::vector<CycleHop>& hops);
 
+// "rank 1's 1RECV_F0 from rank 0", "rank 1's host at turn of C".
+std::string of_rank(Rank rank, const std::string& text);
+
 // An operation's text without the stage before and the words after: "SEND_F5" of "2SEND_F5 to rank 3".
 std::string short_operation(const std::string& text);
 

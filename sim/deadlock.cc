@@ -254,7 +254,7 @@ class Explainer {
     const Lifecycle::Waiting waiting = world_.lifecycle().waiting(thing.index);
     const Communicator& communicator =
         world_.linked().communicators[static_cast<std::size_t>(waiting.communicator)];
-    const std::string reason = "needs the call of every member of communicator " + communicator.name;
+    const std::string reason = meeting_words(waiting, communicator);
     for (const std::int32_t position : waiting.missing) {
       const Rank rank = communicator.members[static_cast<std::size_t>(position)];
       if (const NodeId theirs = world_.lifecycle().counterpart(thing.index, position);

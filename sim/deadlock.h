@@ -22,5 +22,7 @@ WaitGraph wait_graph_of(const World& world, const std::vector<HostState>& hosts)
 
 // "is behind it on stream s": why the node waits for another.
 std::string wait_words(const World& world, NodeId node, Because because);
+// Why a call waits for the members of a communicator that have not come to it.
+std::string meeting_words(const Lifecycle::Waiting& waiting, const Communicator& communicator);
 
 }  // namespace plumbline::sim

@@ -3,6 +3,11 @@
 
 namespace plumbline::sim {
 
+std::string meeting_words(const Lifecycle::Waiting& waiting, const Communicator& communicator) {
+  return waiting.turn ? "one host thread drives the ranks of " + communicator.name + " in turn"
+                      : "needs the call of every member of communicator " + communicator.name;
+}
+
 std::string wait_words(const World& world, NodeId node, Because because) {
   const DeviceGraph& graph = world.graph();
   const Program& program = world.program();

@@ -148,6 +148,8 @@ std::optional<Refusal> Lifecycle::check(const CommCall& call, const LinkedCommCa
           (state == State::kReady && member(linked.communicator, linked.position).connecting != 0))
         return sticky(linked.communicator, linked.position);
       return use(linked.communicator, linked.position);
+    case CommCallKind::kTurn:
+      return std::nullopt;  // whatever the communicator is good for
     case CommCallKind::kRevoke:
       if (state == State::kRevoked)
         return Refusal{kInvalidArgument, "N76",
@@ -168,6 +170,8 @@ Lifecycle::Kind Lifecycle::kind_of(CommCallKind kind) {
       return Kind::kFromParent;
     case CommCallKind::kDestroy:
       return Kind::kDestroy;
+    case CommCallKind::kTurn:
+      return Kind::kTurn;
     default:
       return Kind::kNone;
   }
@@ -348,6 +352,7 @@ Lifecycle::Waiting Lifecycle::waiting(NodeId node) const {
   const Meeting& meeting = meetings_.at(found->second.key);
   out.communicator = std::get<1>(found->second.key);
   out.number = std::get<2>(found->second.key);
+  out.turn = found->second.kind == Kind::kTurn;
   for (std::size_t position = 0; position < meeting.nodes.size(); ++position) {
     if (meeting.nodes[position] == 0) out.missing.push_back(static_cast<std::int32_t>(position));
   }

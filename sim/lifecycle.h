@@ -2,7 +2,9 @@
 // states and tells who has arrived; what is enqueued on devices belongs to World.
 //
 // The k-th creation of a communicator by one member meets the k-th of every other; the k-th split or shrink of a
-// parent likewise, whatever it makes. A call refused at its start has no effect and takes part in no meeting.
+// parent likewise, whatever it makes. A call refused at its start has no effect and takes part in no meeting. A turn
+// is a meeting too, though nothing of NCCL: where one host thread drives several ranks, it goes from one to the next
+// (N17).
 //
 // Errors. A communicator's first asynchronous error stays (N82): every call on it returns it, until it is aborted.
 // Where a process ends, meetings are held over its sockets (N83): of members of an existing communicator, all who
@@ -76,6 +78,7 @@ class Lifecycle {
     std::int32_t communicator = -1;     // whose members meet
     std::vector<std::int32_t> missing;  // positions that have not arrived
     std::uint32_t number = 0;           // which of the member's calls of this kind of meeting, from 0
+    bool turn = false;                  // of one host thread that drives the members, not of NCCL
   };
   Waiting waiting(NodeId node) const;
   // The member's call that belongs to the meeting of `node`: its node if it is issued, else 0.
@@ -85,7 +88,7 @@ class Lifecycle {
 
  private:
   enum class State : std::uint8_t { kAbsent, kJoining, kReady, kFinalized, kRevoked, kDestroyed, kAborted };
-  enum class Kind : std::uint8_t { kInit, kFromParent, kDestroy, kNone };
+  enum class Kind : std::uint8_t { kInit, kFromParent, kDestroy, kTurn, kNone };
   struct Member {
     State state = State::kReady;
     bool blocking = true;
@@ -93,7 +96,7 @@ class Lifecycle {
     std::string error;   // the first asynchronous one; empty: none
     NodeId pending = 0;
     NodeId connecting = 0;  // a nonblocking operation sets up connections until this; 0: none does
-    std::uint32_t calls[3] = {0, 0, 0};  // by Kind
+    std::uint32_t calls[4] = {0, 0, 0, 0};  // by Kind
   };
   // kind, communicator that meets, number
   using Key = std::tuple<Kind, std::int32_t, std::uint32_t>;

@@ -41,6 +41,7 @@ const std::vector<Phrase>& phrases() {
       {"in a later kernel of the same group", {"N13", "N14"}},
       {"nothing left to do", {"N73", "N77"}},
       {"needs the call of every member", {"N69"}},
+      {"one host thread drives", {"N17"}},
       {"was launched after it", {"N46"}},
       {"may not start before it", {"N47"}},
       {"in a hardware queue", {"N48"}},

@@ -212,6 +212,22 @@ std::vector<NcclRule> rules_of_calls() {
        {"0: group on S: all_reduce C 8; all_reduce D 8\n1: group on S: all_reduce D 8; all_reduce C 8",
         "rendezvous=OK rendezvous+strict=OK rendezvous+group_order_by_call=DEADLOCK"},
        "NCCL release notes 2.26"},
+      {"N17",
+       "One host thread drives several devices in turn",
+       S::kAlways,
+       "A thread that drives several devices comes to the call of the next one when that of the one before "
+       "has "
+       "returned. A call that waits for the other ranks' hosts - ncclCommInitRank, the first use of a "
+       "connection, "
+       "any launch with CUDA_LAUNCH_BLOCKING=1 - then waits for what the same thread has yet to do. In one "
+       "ncclGroupStart ... ncclGroupEnd the calls of all devices are made before any of them waits.",
+       "Calls of devices that one thread drives belong in one group. Without it a program works until a "
+       "connection "
+       "is used for the first time.",
+       "",
+       {"0: all_reduce C 8 on S\n0: turn C\n1: turn C\n1: all_reduce C 8 on S",
+        "rendezvous=OK rendezvous+cold_collectives=DEADLOCK rendezvous+launch_blocking=DEADLOCK"},
+       "user guide, managing several GPUs from one thread"},
       {"N18",
        "A graph is launched as a whole",
        S::kAlways,

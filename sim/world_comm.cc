@@ -138,6 +138,7 @@ Result<Issued> World::comm(std::uint32_t thread, std::uint32_t item_index, Item 
   const NodeId node = graph_.add(NodeKind::kComm, thread, item_index);
   switch (call.kind) {
     case CommCallKind::kInit:
+    case CommCallKind::kTurn:
       break;
     case CommCallKind::kGrow:
       if (linked.parent >= 0) depend_on_queue(node, linked.parent, linked.parent_position);

@@ -277,6 +277,9 @@ Result<std::uint64_t> NcclTransport::comm(std::uint32_t thread, const CommCall& 
     case CommCallKind::kReady:
       pending.polled = {&own->handle};
       break;
+    case CommCallKind::kTurn:
+      return fail(ErrorCode::kUnsupported,
+                  fmt::format("{}: this backend's hosts take their own turns", call.name));
     case CommCallKind::kSync:
     case CommCallKind::kRevoke:
       return fail(ErrorCode::kUnsupported,

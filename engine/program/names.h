@@ -19,8 +19,8 @@ inline constexpr std::array<std::string_view, 7> kEndpointKindNames{
 inline constexpr std::array<std::string_view, 16> kItemOpNames{
     "launch", "op",   "wait",   "record", "wait-event", "sync-event", "sync-stream", "sync-device",
     "free",   "read", "decide", "mark",   "wait-slot",  "comm",       "graph",       "fail"};
-inline constexpr std::array<std::string_view, 10> kCommCallKindNames{
-    "init", "split", "shrink", "finalize", "destroy", "abort", "ready", "sync", "revoke", "grow"};
+inline constexpr std::array<std::string_view, 11> kCommCallKindNames{
+    "init", "split", "shrink", "finalize", "destroy", "abort", "ready", "sync", "revoke", "grow", "turn"};
 inline constexpr std::array<std::string_view, 8> kItemFlagNames{
     "more", "after-compute", "compute-waits", "host-waits", "handle", "if-yes", "if-no", "uncaptured"};
 inline constexpr std::array<std::string_view, 4> kPeerFormNames{"none", "shift", "coordinate", "rank"};

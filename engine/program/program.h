@@ -232,6 +232,8 @@ enum class CommCallKind : std::uint8_t {
           // complete or an error is reported (N82): what a watchdog does
   kRevoke,  // ncclCommRevoke: what is enqueued here ends at once, and nothing may follow but its end (N76)
   kGrow,    // ncclCommGrow: the hosts of all members of `family` meet, those of `parent` and new ones (N75)
+  kTurn,  // no call of NCCL: one host thread drives all members of `family`, and goes on from one to the next here,
+          // so that their hosts meet (N17)
 };
 
 // A row of calls on communicators. The communicator is the instance of `family` that holds the calling rank - of

@@ -99,6 +99,10 @@ class Validator {
       return bad(who + " is no shrink, but aborts its parent");
     if ((call.duplicate_device || call.release != 0) && call.kind != CommCallKind::kInit)
       return bad(who + " is no init, but names devices or a release");
+    if (call.kind == CommCallKind::kTurn && call.nonblocking) return bad(who + " is a turn, which waits");
+    if (call.kind == CommCallKind::kTurn && program_.extras.failures)
+      return bad(
+          who + " says that a process drives several ranks: all of them would end, so there are no failures");
     const bool pairs = program_.families[call.family].pairs;
     if (pairs == (call.form == PeerForm::kNone))
       return bad(who + (pairs ? " lacks the peer of its pair" : " takes no peer: its family has no pairs"));

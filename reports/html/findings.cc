@@ -59,7 +59,7 @@ std::string history_row(const RunRecord& record, Rank rank, const WaitEdge& stuc
 
 std::string waits_for(const WaitEdge& edge) {
   const std::string reason = edge.reason.empty() ? "" : fmt::format(" ({})", edge.reason);
-  return fmt::format("waits for rank {}'s {}{}", edge.to.rank, edge.to.text, reason);
+  return fmt::format("waits for {}{}", of_rank(edge.to.rank, edge.to.text), reason);
 }
 
 std::string in_brackets(const std::string& reason) {

@@ -166,6 +166,7 @@ class Translator {
       case HostOpKind::kCommRevoke:
       case HostOpKind::kCommGrow:
       case HostOpKind::kCommInitAll:
+      case HostOpKind::kTurn:
         return comm_call(op);
     }
     return {};
@@ -177,6 +178,7 @@ class Translator {
       row.kind =
           static_cast<CommCallKind>(static_cast<int>(op.kind) - static_cast<int>(HostOpKind::kCommInit));
     if (op.kind == HostOpKind::kCommGrow) row.kind = CommCallKind::kGrow;
+    if (op.kind == HostOpKind::kTurn) row.kind = CommCallKind::kTurn;
     row.duplicate_device = distinct(op.ranks).size() < op.ranks.size();
     row.release = nccl_release(op.release);
     row.family = static_cast<std::uint16_t>(families_.at(op.communicator));

@@ -12,10 +12,10 @@ constexpr std::array<std::string_view, kScenarioOpKinds> kOpNames{
     "send",           "recv",    "all_reduce", "reduce", "broadcast", "all_gather",
     "reduce_scatter", "barrier", "all_to_all", "gather", "scatter"};
 constexpr std::array<std::string_view, kHostOpKinds> kHostNames{
-    "group",       "launch",     "record",     "wait",         "sync_stream",   "sync_event",
-    "sync_device", "comm_init",  "comm_split", "comm_shrink",  "comm_finalize", "comm_destroy",
-    "comm_abort",  "comm_ready", "comm_sync",  "comm_revoke",  "graph_begin",   "graph_end",
-    "fault",       "exit",       "comm_grow",  "comm_init_all"};
+    "group",       "launch",     "record",     "wait",          "sync_stream",   "sync_event",
+    "sync_device", "comm_init",  "comm_split", "comm_shrink",   "comm_finalize", "comm_destroy",
+    "comm_abort",  "comm_ready", "comm_sync",  "comm_revoke",   "graph_begin",   "graph_end",
+    "fault",       "exit",       "comm_grow",  "comm_init_all", "turn"};
 
 bool ends_with(std::string_view text, std::string_view end) {
   return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;

@@ -82,11 +82,13 @@ enum class HostOpKind : std::uint8_t {
   kExit,         // the process of the rank ends, with all its threads
   kCommGrow,     // communicator, ranks, parent: ncclCommGrow, by the ranks of the parent and by new ones
   kCommInitAll,  // communicator, ranks: ncclCommInitAll; a rank named twice is a device named twice
+  kTurn,  // communicator: one host thread drives its ranks; their hosts meet, as it goes from one to the next
 };
-constexpr int kHostOpKinds = 22;
+constexpr int kHostOpKinds = 23;
 std::string_view host_op_name(HostOpKind kind);  // "sync_stream"
 constexpr bool creates(HostOpKind kind) {
-  return (kind >= HostOpKind::kCommInit && kind <= HostOpKind::kCommShrink) || kind >= HostOpKind::kCommGrow;
+  return (kind >= HostOpKind::kCommInit && kind <= HostOpKind::kCommShrink) ||
+         kind == HostOpKind::kCommGrow || kind == HostOpKind::kCommInitAll;
 }
 
 struct HostOp {

@@ -296,6 +296,7 @@ class Reader {
       case HostOpKind::kCommReady:
       case HostOpKind::kCommSync:
       case HostOpKind::kCommRevoke:
+      case HostOpKind::kTurn:
         PL_TRY(keys(value, path, {"host", "comm"}));
         PL_TRY(name(value, path, "comm", out.communicator));
         return holds({&path, "comm"}, out.communicator, rank);

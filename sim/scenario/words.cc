@@ -78,10 +78,10 @@ class Sentence {
                head == "comm_init_all") {
       out["host"] = head;
       PL_TRY(create(out, head));
-    } else if (head.substr(0, 5) == "comm_") {
+    } else if (head.substr(0, 5) == "comm_" || head == "turn") {
       out["host"] = head;
       PL_TRY(name(out, "comm"));
-      PL_TRY(flags(out, {"nonblocking"}));
+      if (head != "turn") PL_TRY(flags(out, {"nonblocking"}));
     } else {
       out["host"] = "group";
       --at_;
@@ -315,6 +315,7 @@ std::string words_of_host_op(const HostOp& op) {
     case HostOpKind::kCommReady:
     case HostOpKind::kCommSync:
     case HostOpKind::kCommRevoke:
+    case HostOpKind::kTurn:
       return fmt::format("{} {}{}", head, quoted_name(op.communicator), flags_text(op));
   }
   return {};

@@ -14,7 +14,7 @@
 //   comm_grow PARENT into COMM RANK... [nonblocking]
 //   comm_finalize COMM [nonblocking]      comm_destroy COMM [nonblocking]
 //   comm_abort COMM                       comm_ready COMM
-//   comm_sync COMM                        comm_revoke COMM
+//   comm_sync COMM                        comm_revoke COMM                        turn COMM
 //   graph_begin on STREAM ... graph_end              between them a call in a group may end in "uncaptured"
 //   fault on STREAM                       exit
 //

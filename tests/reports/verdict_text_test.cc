@@ -12,6 +12,11 @@ void expect_width(const std::string& text, std::size_t width) {
   for (const std::string_view line : split(text, '\n')) EXPECT_LE(line.size(), width) << line;
 }
 
+TEST(WaitCycle, WhatARankIsWaitedForIsCalledItsOwn) {
+  EXPECT_EQ(of_rank(1, "1RECV_F0 from rank 0"), "rank 1's 1RECV_F0 from rank 0");
+  EXPECT_EQ(of_rank(1, "the host at turn of C"), "rank 1's host at turn of C");
+}
+
 TEST(VerdictText, Deadlock) {
   const std::string text = render_verdict(sample::deadlock_verdict());
   expect_golden("deadlock-verdict.txt", text);

@@ -1,5 +1,7 @@
 // Creation and end of communicators: what the hosts wait for, what each misuse returns, and how a deadlock of
 // hosts is explained. Plans (N13, N14) are at the end.
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,6 +57,60 @@ TEST(Lifecycle, ACycleOfCreationIsNamed) {
   ASSERT_EQ(finding.cycle.size(), 4U);
   EXPECT_THAT(finding.why, HasSubstr("init of X"));
   EXPECT_EQ(rules_behind(finding), (std::vector<std::string>{"N52", "N55", "N69"}));
+}
+
+// Rule N17. Without a group a thread gets to its next device when the call before has returned.
+TEST(Turns, OneThreadThatCreatesACommunicatorRankByRankHangs) {
+  const ModeVerdict verdict = examine("0: comm_init X 0 1\n0: turn C\n1: turn C\n1: comm_init X 0 1");
+  const Finding& finding = deadlock(verdict);
+  const bool named = std::any_of(finding.cycle.begin(), finding.cycle.end(),
+                                 [](const WaitEdge& wait) { return wait.from.text == "turn of C"; });
+  EXPECT_TRUE(named) << finding.why;
+  EXPECT_THAT(rules_behind(finding), testing::IsSupersetOf({"N17", "N69"}));
+  EXPECT_EQ(value("0: comm_init X 0 1\n0: turn C\n1: comm_init X 0 1\n1: turn C"), "OK") << "in one group";
+  EXPECT_EQ(value("0: comm_init X 0 1 nonblocking\n0: turn C\n0: comm_ready X\n"
+                  "1: turn C\n1: comm_init X 0 1 nonblocking\n1: comm_ready X"),
+            "OK");
+}
+
+TEST(Turns, TheFirstUseOfAConnectionHangsAndTheSecondDoesNot) {
+  const std::string first = "0: send C to 1 8 on S\n0: turn C\n1: turn C\n1: recv C from 0 8 on S";
+  EXPECT_EQ(value(first), "OK");
+  EXPECT_EQ(value(first, cold()), "DEADLOCK");
+  const std::string grouped = "0: send C to 1 8 on S\n0: turn C\n1: recv C from 0 8 on S\n1: turn C";
+  EXPECT_EQ(value(grouped, cold()), "OK");
+  EXPECT_EQ(value(grouped + "\n" + first, cold()), "OK") << "connected by then";
+  NcclModel blocking;
+  blocking.launch_blocking = true;
+  EXPECT_EQ(value(grouped + "\n" + first, blocking), "DEADLOCK");
+}
+
+// The k-th turn of one rank is the k-th of each: what a rank does before its turn is over when another goes on.
+TEST(Turns, AreCounted) {
+  EXPECT_EQ(value("0: turn C\n0: recv C from 1 8 on S\n0: sync_device\n0: turn C\n"
+                  "1: turn C\n1: turn C\n1: send C to 0 8 on S"),
+            "DEADLOCK");
+  EXPECT_EQ(value("0: turn C\n0: recv C from 1 8 on S\n0: sync_device\n0: turn C\n"
+                  "1: turn C\n1: send C to 0 8 on S\n1: turn C"),
+            "OK");
+  const ModeVerdict short_of_one = examine("0: turn C\n0: turn C\n1: turn C");
+  EXPECT_EQ(deadlock(short_of_one).cause, "missing-participant");
+}
+
+TEST(Turns, AreNoCallsOfNccl) {
+  // Nothing about the communicator matters: it is a list of ranks.
+  EXPECT_EQ(value("0: comm_abort C\n0: turn C\n1: turn C\n1: comm_abort C"), "OK");
+}
+
+TEST(Turns, OfAProcessThatEndsAreRefused) {
+  const Result<Program> program = parse_program(
+      "plumbline-program 1\ngrid pp=2\nstages 1\nmicrobatches 1\nfragment\nplacement 0\nstream compute\n"
+      "extras failures\nfamily C 0,1\ncommunicator t call=turn family=C\nranks 0\ncomm t\nfail exit\nranks "
+      "1\n"
+      "comm t\n",
+      "turns.txt");
+  ASSERT_FALSE(program);
+  EXPECT_THAT(program.error().text(), HasSubstr("a process drives several ranks"));
 }
 
 TEST(Lifecycle, AMissingMemberIsNamed) {
