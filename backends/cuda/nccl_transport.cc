@@ -1,6 +1,7 @@
 #include "backends/cuda/nccl_transport.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -108,14 +109,18 @@ Poll NcclTransport::state(CommHandle handle) const {
 Poll NcclTransport::ready() {
   if (aborted_) return {PollState::kFailed, "the communicators were aborted"};
   std::vector<std::pair<std::int32_t, std::int32_t>> left;
+  std::set<std::uint32_t> waiting;  // threads that have one to join before: all ranks join in one order (N69)
   for (const auto& [communicator, position] : to_join_) {
     const Communicator& row = linked_->communicators[static_cast<std::size_t>(communicator)];
     const Rank rank = row.members[static_cast<std::size_t>(position)];
     for (const LocalRank& local : ranks_) {
       if (linked_->program->threads[local.thread].rank != rank) continue;
-      const Result<bool> joined = join(communicator, position, local.thread);
+      const Result<bool> joined =
+          waiting.contains(local.thread) ? Result<bool>(false) : join(communicator, position, local.thread);
       if (!joined) return {PollState::kFailed, joined.error().message};
-      if (!*joined) left.emplace_back(communicator, position);
+      if (*joined) continue;
+      waiting.insert(local.thread);
+      left.emplace_back(communicator, position);
     }
   }
   to_join_ = std::move(left);
