@@ -1,120 +1,17 @@
 // The doubles across processes: each test's children call one server, and find what the doubles do in one process.
-#include <algorithm>
 #include <array>
-#include <atomic>
-#include <cstring>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 
 #include "backends/cuda/error.h"
-#include "tests/backends/cuda/server_processes.h"
+#include "tests/backends/cuda/one_rank.h"
 
 namespace plumbline::cuda {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr std::size_t kFloats = 64;
-
-// What the processes of a test tell each other.
-struct Board {
-  std::array<std::atomic<int>, 4> ids_there{};
-  std::array<UniqueId, 4> ids{};
-  std::array<std::atomic<int>, 8> flags{};
-  std::atomic<float*> address{nullptr};
-
-  void raise(std::size_t flag) { flags[flag].fetch_add(1); }
-  void wait_for(std::size_t flag, int count = 1) {
-    EXPECT_TRUE(until([&] { return flags[flag].load() >= count; })) << "flag " << flag;
-  }
-};
-
-// A rank in a process of its own: a device, a stream, a buffer, a communicator.
-struct OneRank {
-  OneRank(const DoubleServer& server, Shared<Board>& told, int number, int device = -1)
-      : on(called_doubles(server.socket)),
-        cuda(on.libraries->cuda),
-        nccl(on.libraries->nccl),
-        board(told),
-        rank(number) {
-    EXPECT_EQ(cuda.cudaSetDevice(device < 0 ? rank : device), 0);
-    EXPECT_EQ(cuda.cudaStreamCreateWithFlags(&stream, kStreamNonBlocking), 0);
-    EXPECT_EQ(cuda.cudaMalloc(reinterpret_cast<void**>(&buffer), kFloats * sizeof(float)), 0);
-    for (std::size_t i = 0; i < kFloats; ++i)
-      buffer[i] = static_cast<float>(100 * rank) + static_cast<float>(i);
-  }
-
-  // Begins to make communicator `number`.
-  int init(int ranks, std::size_t number = 0) {
-    if (rank == 0) {
-      EXPECT_EQ(nccl.ncclGetUniqueId(&board->ids[number]), 0);
-      board->ids_there[number] = 1;
-    }
-    EXPECT_TRUE(until([&] { return board->ids_there[number] != 0; }));
-    CommConfig config;
-    config.blocking = 0;
-    return nccl.ncclCommInitRankConfig(&comm, ranks, board->ids[number], rank, &config);
-  }
-  void join(int ranks, std::size_t number = 0) {
-    EXPECT_EQ(init(ranks, number), kNcclInProgress);
-    EXPECT_EQ(outcome(), kNcclSuccess);
-  }
-  int state() const {
-    int code = -1;
-    EXPECT_EQ(nccl.ncclCommGetAsyncError(comm, &code), 0);
-    return code;
-  }
-  int outcome() const {
-    int code = kNcclInProgress;
-    until([&] { return (code = state()) != kNcclInProgress; });
-    return code;
-  }
-  int send(int peer, std::size_t from = 0, std::size_t count = 8) const {
-    return nccl.ncclSend(buffer + from, count, 7, peer, comm, stream);
-  }
-  int receive(int peer, std::size_t to = 0, std::size_t count = 8) const {
-    return nccl.ncclRecv(buffer + to, count, 7, peer, comm, stream);
-  }
-  bool idle() const { return cuda.cudaStreamQuery(stream) == 0; }
-  bool drains() const {
-    return until([&] { return idle(); });
-  }
-  bool stays_busy() const {
-    for (int i = 0; i < 300; ++i) {
-      if (idle()) return false;
-    }
-    return true;
-  }
-  void destroy() {
-    EXPECT_EQ(nccl.ncclCommFinalize(comm), kNcclInProgress);
-    EXPECT_EQ(outcome(), kNcclSuccess);
-    EXPECT_EQ(nccl.ncclCommDestroy(comm), kNcclInProgress);
-  }
-  void abort() const { EXPECT_EQ(nccl.ncclCommAbort(comm), 0); }
-
-  const Doubles& on;
-  const CudaApi& cuda;
-  const NcclApi& nccl;
-  Shared<Board>& board;
-  int rank;
-  StreamHandle stream = nullptr;
-  float* buffer = nullptr;
-  CommHandle comm = nullptr;
-};
-
-// `body(rank)` in a process of its own for each of the ranks.
-template <typename Body>
-void ranks(Processes& processes, DoubleServer& server, Shared<Board>& board, int count, Body body) {
-  for (int r = 0; r < count; ++r) {
-    processes.start([&, r] {
-      OneRank rank(server, board, r);
-      body(rank);
-    });
-  }
-}
 
 TEST(DoubleServer, MessagesAndHostFunctionsCarryDataBetweenProcesses) {
   DoubleServer server(2);
@@ -284,95 +181,6 @@ TEST(DoubleServer, ADeadlockIsFoundAndAnotherThreadAbortsIt) {
   processes.finish();
 }
 
-// Rank 1 is killed while rank 0 waits for what it would send.
-void killed_while_awaited(const std::string& config, const std::function<void(OneRank&)>& then) {
-  DoubleServer server(3, config);
-  Shared<Board> board;
-  Processes processes;
-  ranks(processes, server, board, 3, [&](OneRank& at) {
-    at.join(3);
-    at.board->raise(0);
-    if (at.rank == 1) ::pause();
-    if (at.rank == 0) EXPECT_EQ(at.receive(1), 0);
-    at.board->wait_for(0, 3);
-    at.idle();
-    at.board->raise(1);
-    at.board->wait_for(2);
-    then(at);
-  });
-  board->wait_for(1, 2);
-  processes.kill(1);
-  board->raise(2);
-  processes.finish();
-}
-
-TEST(DoubleServer, AKilledProcessOfAnotherNodeIsToldOf) {  // N82, N83
-  killed_while_awaited("[sim]\nranks_per_node = 1\n", [](OneRank& at) {
-    if (at.rank == 2) {
-      at.board->wait_for(3);
-      EXPECT_EQ(at.state(), kNcclSuccess);  // which has nothing to do with it
-      at.abort();
-      return;
-    }
-    EXPECT_TRUE(until([&] { return at.state() == kNcclRemoteError; }));
-    EXPECT_EQ(at.send(2), kNcclRemoteError);
-    EXPECT_FALSE(at.idle());  // the kernel goes on
-    at.abort();
-    EXPECT_TRUE(at.drains());
-    const std::vector<Finding> findings = at.on.findings();
-    EXPECT_TRUE(
-        std::any_of(findings.begin(), findings.end(), [](const Finding& f) { return f.rule == "N83"; }));
-    at.board->raise(3);
-  });
-}
-
-TEST(DoubleServer, AKilledProcessOfTheSameNodeIsAHang) {  // N83
-  killed_while_awaited("", [](OneRank& at) {
-    if (at.rank == 0) {
-      EXPECT_TRUE(until([&] {
-        for (const Finding& finding : at.on.findings())
-          if (finding.cause == "process-ended") return true;
-        return false;
-      }));
-      EXPECT_EQ(at.state(), kNcclSuccess);
-      EXPECT_TRUE(at.stays_busy());
-    }
-    at.abort();
-    EXPECT_TRUE(at.drains());
-  });
-}
-
-TEST(DoubleServer, AProcessKilledInAnInitEndsItForTheOthers) {  // N83
-  DoubleServer server(4);
-  Shared<Board> board;
-  Processes processes;
-  ranks(processes, server, board, 4, [](OneRank& at) {
-    if (at.rank == 3) {  // too late: the process that listened at the address in the id is gone
-      at.board->wait_for(2);
-      EXPECT_EQ(at.init(4), kNcclSystemError);
-      at.abort();
-      return;
-    }
-    EXPECT_EQ(at.init(4), kNcclInProgress);
-    at.board->raise(0);
-    if (at.rank == 0) ::pause();
-    at.board->wait_for(1);
-    EXPECT_EQ(at.outcome(), kNcclRemoteError);
-    at.abort();
-  });
-  board->wait_for(0, 3);
-  processes.kill(0);
-  board->raise(1);
-  board->raise(2);
-  processes.finish();
-  processes.start([&] {
-    const Doubles& on = called_doubles(server.socket);
-    EXPECT_EQ(on.libraries->cuda.cudaSetDevice(0), 46);
-    EXPECT_EQ(on.libraries->cuda.cudaSetDevice(3), 0);
-  });
-  processes.finish();
-}
-
 TEST(DoubleServer, AHostFunctionThatTakesItsTimeHoldsNobodyElse) {
   DoubleServer server(3);
   Shared<Board> board;
@@ -401,33 +209,6 @@ TEST(DoubleServer, AHostFunctionThatTakesItsTimeHoldsNobodyElse) {
     at.board->raise(1);
   });
   processes.finish();
-}
-
-TEST(DoubleServer, AProcessKilledInAHostFunctionLeavesNothingBehind) {
-  DoubleServer server(1);
-  Shared<Board> board;
-  Processes processes;
-  processes.start([&] {
-    OneRank at(server, board, 0);
-    const auto forever = [](void* argument) {
-      (*static_cast<Shared<Board>*>(argument))->raise(0);
-      ::pause();
-    };
-    EXPECT_EQ(at.cuda.cudaLaunchHostFunc(at.stream, forever, &board), 0);
-    EXPECT_EQ(at.cuda.cudaLaunchHostFunc(at.stream, forever, &board), 0);
-    at.drains();
-  });
-  board->wait_for(0);
-  processes.kill(0);
-  // The next one finds the device as it was, with nothing under way.
-  processes.start([&] {
-    OneRank at(server, board, 0);
-    EXPECT_TRUE(until([&] { return at.on.step() == 0 && at.on.incomplete() == 0; }));
-    at.join(1);
-    at.destroy();
-  });
-  processes.finish();
-  EXPECT_TRUE(server.finish().empty());
 }
 
 TEST(DoubleServer, DevicesServeOneRunAfterAnother) {
@@ -488,23 +269,6 @@ TEST(DoubleServer, WithoutItCallsSayWhatIsMissing) {
     ASSERT_FALSE(nccl);
     EXPECT_THAT(nccl.error().message, HasSubstr("PLUMBLINE_DOUBLE_SERVER=/nowhere/socket"));
   });
-  processes.finish();
-}
-
-TEST(DoubleServer, ItsEndIsAnErrorOfEveryCall) {
-  DoubleServer server(1);
-  Shared<Board> board;
-  Processes processes;
-  processes.start([&] {
-    OneRank at(server, board, 0);
-    board->raise(0);
-    board->wait_for(1);
-    EXPECT_EQ(at.cuda.cudaStreamQuery(at.stream), 999);
-    EXPECT_THAT(at.cuda.cudaGetErrorString(999), HasSubstr("has gone"));
-  });
-  board->wait_for(0);
-  server.kill();
-  board->raise(1);
   processes.finish();
 }
 

@@ -131,6 +131,7 @@ class DoubleServer {
   }
   ~DoubleServer() {
     ::close(hold_);
+    process_.finish();
     std::error_code ignored;
     std::filesystem::remove_all(folder_, ignored);
   }
