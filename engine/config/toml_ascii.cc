@@ -1,6 +1,7 @@
 #include "engine/config/toml_ascii.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 
 namespace plumbline {
@@ -15,9 +16,15 @@ std::size_t run_of(std::string_view text, std::size_t at, char c) {
   return end - at;
 }
 
+// The place behind a backslash and the blanks and lines that follow it, which toml++ tests one by one.
+std::size_t skip_backslash(std::string_view text, std::size_t at) {
+  return std::min(text.find_first_not_of(" \t\n\v\f\r", at + 1), text.size());
+}
+
 // The place behind the string that begins at `at` with a quote. Strings that are not closed end with their
-// line, or with the text when they have three quotes.
-std::size_t skip_string(std::string_view text, std::size_t at) {
+// line, or with the text when they have three quotes. `wrong` is set to a character beyond ASCII that stands behind a
+// backslash in a string of several lines, or where the next line begins after one.
+std::size_t skip_string(std::string_view text, std::size_t at, std::optional<std::size_t>& wrong) {
   const char quote = text[at];
   const std::size_t opening = run_of(text, at, quote);
   if (opening == 2) return at + 2;  // an empty string
@@ -26,6 +33,11 @@ std::size_t skip_string(std::string_view text, std::size_t at) {
   while (at < text.size()) {
     const char c = text[at];
     if (c == '\\' && quote == '"') {
+      const std::size_t behind = skip_backslash(text, at);
+      if (multi_line && behind < text.size() && !is_ascii(text[behind])) {
+        wrong = behind;
+        return behind;
+      }
       at += 2;
     } else if (c == quote && !multi_line) {
       return at + 1;
@@ -79,7 +91,14 @@ Status require_ascii_outside_strings(std::string_view text, const std::string& f
       continue;
     }
     if (c == '"' || c == '\'') {
-      at = skip_string(text, at);
+      std::optional<std::size_t> wrong;
+      at = skip_string(text, at, wrong);
+      if (wrong) {
+        return fail(ErrorCode::kParse,
+                    "a character beyond ASCII follows a backslash — put it before the backslash, or write it "
+                    "as \\uXXXX",
+                    place(text, *wrong, file));
+      }
       value = false;
       continue;
     }

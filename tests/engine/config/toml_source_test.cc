@@ -162,6 +162,18 @@ TEST(TomlSource, AQuoteInsideABareValueBeginsNoString) {
     EXPECT_EQ(values(text).size(), 1u) << text;
 }
 
+// Found by fuzzing: toml++ looks at what follows a line-ending backslash with the same range check.
+TEST(TomlSource, CharactersBeyondAsciiBehindALineEndingBackslash) {
+  EXPECT_EQ(refusal("[train]\ndata = \"\"\"a\\\n  é\"\"\"").find("cfg.toml:3:3: a character beyond ASCII"),
+            0u);
+  EXPECT_EQ(refusal("[train]\ndata = \"\"\"a\\é\"\"\"").find("cfg.toml:2:13: a character beyond ASCII"), 0u);
+  EXPECT_EQ(refusal("[train]\ndata = \"\"\"\\ \t\n\n\r\n \xef\xbb\xbe\"\"\"")
+                .find("cfg.toml:5:2: a character beyond"),
+            0u);
+  // Elsewhere in such strings they may stand.
+  EXPECT_EQ(values("[train]\ndata = \"\"\"é\\\n  a\\té é\"\"\"\n").size(), 1u);
+}
+
 TEST(TomlSource, DeepNestingIsRefusedNotOverflown) {
   EXPECT_FALSE(read_toml("a = " + std::string(100000, '['), "cfg.toml"));
   EXPECT_FALSE(read_toml(std::string(100000, '['), "cfg.toml"));
