@@ -21,8 +21,8 @@
 #include <benchmark/benchmark.h>
 
 #include "backends/gloo/driver.h"
-#include "backends/gloo/store.h"
 #include "backends/gloo/transport.h"
+#include "backends/processes/store.h"
 #include "engine/base/assert.h"
 #include "engine/config/validate.h"
 #include "engine/program/lower.h"
