@@ -103,6 +103,12 @@ endif()
 plumbline_package(LibTorch "${PLUMBLINE_TORCH_FOUND}" torch "${PLUMBLINE_TORCH_VERSION} (${PLUMBLINE_TORCH_CPU_LIBRARY})"
   "${plumbline_torch_why}" "libtorch-dev, or CMAKE_PREFIX_PATH=<a LibTorch 2.x>")
 
+# Where the ranks of a run of one process a rank meet: c10d's TCPStore, which LibTorches have with Gloo and without.
+set(PLUMBLINE_STORE_FOUND FALSE)
+if(PLUMBLINE_TORCH_FOUND AND EXISTS "${PLUMBLINE_TORCH_INCLUDE}/torch/csrc/distributed/c10d/TCPStore.hpp")
+  set(PLUMBLINE_STORE_FOUND TRUE)
+endif()
+
 # LibTorch has Gloo inside; its headers, which c10d's include, come separately. Those of the system's package are not
 # those of the Gloo in a wheel, which brings none.
 find_path(PLUMBLINE_GLOO_INCLUDE gloo/context.h HINTS "${PLUMBLINE_TORCH_INCLUDE}")
@@ -111,7 +117,7 @@ mark_as_advanced(PLUMBLINE_GLOO_INCLUDE PLUMBLINE_GLOO_LIBRARY)
 set(PLUMBLINE_GLOO_FOUND FALSE)
 file(REAL_PATH "${PLUMBLINE_TORCH_INCLUDE}" plumbline_torch_headers)
 file(REAL_PATH "${PLUMBLINE_GLOO_INCLUDE}" plumbline_gloo_headers)
-if(PLUMBLINE_TORCH_FOUND AND PLUMBLINE_GLOO_INCLUDE AND plumbline_gloo_headers STREQUAL plumbline_torch_headers
+if(PLUMBLINE_STORE_FOUND AND PLUMBLINE_GLOO_INCLUDE AND plumbline_gloo_headers STREQUAL plumbline_torch_headers
    AND EXISTS "${PLUMBLINE_TORCH_INCLUDE}/torch/csrc/distributed/c10d/ProcessGroupGloo.hpp")
   set(PLUMBLINE_GLOO_FOUND TRUE)
   add_library(plumbline_gloo_library INTERFACE)
@@ -122,7 +128,7 @@ if(PLUMBLINE_TORCH_FOUND AND PLUMBLINE_GLOO_INCLUDE AND plumbline_gloo_headers S
   endif()
 endif()
 plumbline_package(Gloo "${PLUMBLINE_GLOO_FOUND}" gloo "(${PLUMBLINE_GLOO_INCLUDE}/gloo)"
-  "no runs of one process a rank" "libgloo-dev beside libtorch-dev")
+  "no runs over Gloo" "libgloo-dev beside libtorch-dev")
 
 if(PLUMBLINE_TESTS)
   find_package(GTest QUIET CONFIG)

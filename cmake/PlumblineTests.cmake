@@ -33,6 +33,13 @@ if(sources)
   else()
     target_compile_definitions(test_cli PRIVATE "PLUMBLINE_DOUBLES=\"\"")
   endif()
+  if(TARGET plumbline_double_server AND TARGET plumbline_processes)
+    add_dependencies(test_cli plumbline_double_server)
+    target_compile_definitions(test_cli PRIVATE
+      "PLUMBLINE_DOUBLE_SERVER_EXECUTABLE=\"$<TARGET_FILE:plumbline_double_server>\"")
+  else()
+    target_compile_definitions(test_cli PRIVATE "PLUMBLINE_DOUBLE_SERVER_EXECUTABLE=\"\"")
+  endif()
 endif()
 
 # Runs under real launchers, each of which is looked for when the test runs: none is needed to build or test plumbline.

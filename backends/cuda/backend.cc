@@ -93,6 +93,7 @@ class LiveSlots {
 CudaBackend::CudaBackend(std::vector<ServedRank> ranks, Transport& transport, CudaOptions options)
     : transport_(&transport), options_(options) {
   PL_ASSERT(!ranks.empty());
+  PL_ASSERT(options.activity == nullptr || ranks.size() == 1);
   for (ServedRank& rank : ranks) {
     served_.push_back(rank.local.thread);
     ranks_.push_back(std::make_unique<Rank>(std::move(rank), options.record_events));
@@ -173,6 +174,7 @@ Status CudaBackend::begin_step(const LinkedProgram& linked) {
   tokens_.clear();
   operations_.clear();
   completed_ = 0;
+  if (options_.activity != nullptr) options_.activity->begin_step();
   for (const auto& rank : ranks_) {
     rank->events.reset();
     rank->instances.clear();
@@ -304,8 +306,24 @@ std::size_t CudaBackend::completed() {
     if (operation.done || !done(operation.end)) continue;
     operation.done = true;
     ++completed_;
+    if (options_.activity != nullptr)
+      options_.activity->completed(static_cast<std::size_t>(&operation - operations_.data()));
   }
+  if (options_.activity != nullptr) look_at_starts();
   return completed_;
+}
+
+// Of each stream the first operation that is not through may have started.
+void CudaBackend::look_at_starts() {
+  std::set<int> seen;
+  for (std::size_t i = 0; i < operations_.size(); ++i) {
+    Operation& operation = operations_[i];
+    if (operation.done || !seen.insert(operation.stream).second) continue;
+    if (operation.started || operation.start == nullptr) continue;
+    const Libraries& on = *rank_of(operation.thread).local().device.libraries;
+    operation.started = on.cuda.cudaEventQuery(operation.start) == kCudaSuccess;
+    if (operation.started) options_.activity->started(i);
+  }
 }
 
 std::optional<Error> CudaBackend::kernel_error() {

@@ -19,6 +19,7 @@
 #include "backends/cuda/device.h"
 #include "backends/cuda/kernels.h"
 #include "backends/cuda/memory_pool.h"
+#include "backends/cuda/step_activity.h"
 #include "backends/cuda/transport.h"
 #include "engine/runtime/backend.h"
 #include "engine/runtime/run_record.h"
@@ -30,8 +31,9 @@ namespace plumbline::cuda {
 struct CudaOptions {
   bool record_events = true;
   bool record_memory = true;
-  bool ranges = true;       // NVTX, where it is found
-  bool clear_slots = true;  // what a kernel writes begins as zeros, as in the simulator
+  bool ranges = true;                // NVTX, where it is found
+  bool clear_slots = true;           // what a kernel writes begins as zeros, as in the simulator
+  StepActivity* activity = nullptr;  // told what happens, where one rank is served; outlives the backend
 };
 
 // A rank that this process serves.
@@ -94,7 +96,7 @@ class CudaBackend final : public Backend {
     int stream = 0;
     EventHandle start = nullptr;
     Token end = 0;
-    bool done = false;
+    bool started = false, done = false;  // `started` is looked at for the activity alone
   };
 
   const Program& program() const { return *linked_->program; }
@@ -111,6 +113,8 @@ class CudaBackend final : public Backend {
   Result<std::vector<TransportOp>> operations_of(Rank& rank, const GroupCall& call,
                                                  std::vector<sim::Use>& uses);
   std::vector<std::uint32_t> executed_order(const Operation& operation) const;
+  void keep(const Operation& operation);
+  void look_at_starts();
   struct Range;
 
   std::vector<std::unique_ptr<Rank>> ranks_;

@@ -76,7 +76,7 @@ Result<Issued> CudaBackend::launch(std::uint32_t thread, std::uint32_t item_inde
   const Result<Token> end = record(rank, stream);
   if (!end) return tl::unexpected(end.error());
   operation.end = *end;
-  operations_.push_back(operation);
+  keep(operation);
   for (const sim::Use& use : uses) used_by(rank, use, *end);
   for (const std::uint16_t slot : kernel.frees) release(rank, slot, microbatch, item_index);
   note_memory(rank);
@@ -166,7 +166,7 @@ Result<Issued> CudaBackend::group(const GroupCall& call) {
       issued.host = tokens_.size();
     }
     operation.end = issued.done;
-    operations_.push_back(operation);
+    keep(operation);
     for (const sim::Use& use : uses) used_by(rank, use, issued.done);
   }
   for (std::size_t i = 0; i < call.entries.size(); ++i) {
@@ -269,6 +269,24 @@ std::vector<std::uint32_t> CudaBackend::executed_order(const Operation& operatio
                      [&](std::uint32_t a, std::uint32_t b) { return place(a) < place(b); });
   }
   return items;
+}
+
+void CudaBackend::keep(const Operation& operation) {
+  operations_.push_back(operation);
+  if (options_.activity == nullptr) return;
+  if (item_op(program().items[operation.first_item]) == ItemOp::kLaunch)
+    return options_.activity->add_kernel(operation.first_item);
+  std::vector<EnqueuedOperation> group;
+  for (const std::uint32_t index : executed_order(operation)) {
+    const LinkedEndpoint& linked = linked_->at(operation.thread, item_ref(program().items[index]));
+    EnqueuedOperation row;
+    row.item = index;
+    row.communicator = linked.communicator;
+    row.position = linked.position;
+    row.peer_position = linked.peer_position;
+    group.push_back(row);
+  }
+  options_.activity->add_group(std::move(group));
 }
 
 Result<std::vector<Finding>> CudaBackend::end_step(int step, bool was_completed, Nanoseconds begin,

@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "engine/base/assert.h"
 #include "engine/runtime/interpreter.h"
 #include "sim/positions.h"
 #include "sim/verify/check.h"
@@ -18,6 +19,7 @@ namespace {
 
 class SteadyClock final : public HostClock {
  public:
+  explicit SteadyClock(std::chrono::steady_clock::time_point start) : start_(start) {}
   Nanoseconds now() override {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - start_)
         .count();
@@ -25,12 +27,21 @@ class SteadyClock final : public HostClock {
   void idle() override { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
 
  private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point start_;
 };
+
+tl::unexpected<Error> gave_up() { return fail(ErrorCode::kTimeout, "the run was given up"); }
 
 }  // namespace
 
-std::unique_ptr<HostClock> steady_clock() { return std::make_unique<SteadyClock>(); }
+std::unique_ptr<HostClock> steady_clock() {
+  return std::make_unique<SteadyClock>(std::chrono::steady_clock::now());
+}
+
+std::unique_ptr<HostClock> steady_clock(Nanoseconds epoch) {
+  return std::make_unique<SteadyClock>(
+      std::chrono::steady_clock::time_point(std::chrono::nanoseconds(epoch)));
+}
 
 // The hosts of the served ranks.
 struct CudaDriver::Hosts {
@@ -66,17 +77,34 @@ struct CudaDriver::Hosts {
   bool started = false;
 };
 
+CudaDriver::CudaDriver(CudaBackend& backend, HostClock& clock, DriverOptions options)
+    : backend_(&backend), clock_(&clock), options_(options) {
+  PL_ASSERT(options.status == nullptr || backend.threads().size() == 1);
+}
+
 Status CudaDriver::set_program(const LinkedProgram& linked) {
+  if (given_up()) return gave_up();
   linked_ = &linked;
   PL_TRY(backend_->set_program(linked));
   crossed_ = is_provable(linked) ? verify::crossed_labels(verify::make_world(linked))
                                  : std::array<std::vector<Finding>, 2>{};
+  const Status there = wait_for_communicators();
+  if (options_.status != nullptr) options_.status->await("");
+  return there;
+}
+
+Status CudaDriver::wait_for_communicators() {
   const Nanoseconds begin = clock_->now();
   while (true) {
     const Poll poll = backend_->transport().ready();
     if (poll.state == PollState::kDone) return {};
     if (poll.state == PollState::kFailed) return fail(ErrorCode::kState, poll.reason);
-    if (clock_->now() - begin >= options_.timeout) {
+    if (options_.status != nullptr) options_.status->await("makes communicators: " + poll.reason);
+    if (given_up()) {
+      backend_->transport().abort();
+      return gave_up();
+    }
+    if (options_.status == nullptr && clock_->now() - begin >= options_.timeout) {
       backend_->transport().abort();
       return fail(ErrorCode::kTimeout,
                   fmt::format("after {}: {}; every rank must have started, and all make the "
@@ -87,24 +115,23 @@ Status CudaDriver::set_program(const LinkedProgram& linked) {
   }
 }
 
-Result<SimStep> CudaDriver::run_step(int step, RunRecord& record) {
-  if (ended_) return fail(ErrorCode::kState, "a step before this one did not end well, so nothing more runs");
-  PL_TRY(backend_->begin_step(*linked_));
-  SimStep outcome;
-  outcome.begin = clock_->now();
-  Hosts hosts(*backend_, *linked_);
+void CudaDriver::show(const Hosts& hosts) const {
+  if (options_.status == nullptr) return;
+  const Advance& at = hosts.last.front();
+  options_.status->show(at.item_index, at.state == AdvanceState::kBlocked, hosts.interpreters.front().arm());
+}
+
+// Until all hosts have finished and everything is complete; false: they stand still.
+Result<bool> CudaDriver::run_hosts(Hosts& hosts) {
   Nanoseconds quiet_since = clock_->now();
   std::size_t completed = 0;
   while (true) {
     Result<bool> moved = hosts.advance();
     if (std::optional<Error> error = backend_->kernel_error(); error && moved)
       moved = tl::unexpected(std::move(*error));
-    if (!moved) {
-      ended_ = true;
-      static_cast<void>(abort_and_drain());
-      return tl::unexpected(moved.error());
-    }
-    if (hosts.finished() && backend_->all_complete()) break;
+    if (!moved) return moved;
+    show(hosts);
+    if (hosts.finished() && backend_->all_complete()) return true;
     const std::size_t now_completed = *moved ? completed : backend_->completed();
     if (*moved || now_completed != completed) {
       quiet_since = clock_->now();
@@ -112,10 +139,27 @@ Result<SimStep> CudaDriver::run_step(int step, RunRecord& record) {
       if (*moved) continue;
     }
     clock_->idle();
-    if (clock_->now() - quiet_since < options_.timeout) continue;
-    outcome.completed = false;
-    break;
+    if (given_up()) return gave_up();
+    if (options_.status == nullptr && clock_->now() - quiet_since >= options_.timeout) return false;
   }
+}
+
+Result<SimStep> CudaDriver::run_step(int step, RunRecord& record) {
+  if (ended_) return fail(ErrorCode::kState, "a step before this one did not end well, so nothing more runs");
+  PL_TRY(backend_->begin_step(*linked_));
+  SimStep outcome;
+  outcome.begin = clock_->now();
+  Hosts hosts(*backend_, *linked_);
+  if (options_.status != nullptr)
+    options_.status->begin_step(step, *linked_, linked_->program->threads[hosts.threads.front()].begin);
+  const Result<bool> ran = run_hosts(hosts);
+  if (!ran) {
+    ended_ = true;
+    static_cast<void>(abort_and_drain());
+    return tl::unexpected(ran.error());  // the status keeps where it was
+  }
+  if (options_.status != nullptr) options_.status->end_step();
+  outcome.completed = *ran;
   outcome.end = clock_->now();
   std::vector<Finding> standstill;
   if (!outcome.completed) {
@@ -147,7 +191,6 @@ void CudaDriver::add_crossed(const Hosts& hosts, std::vector<Finding>& findings)
   }
 }
 
-// Ranks of other processes have not told where they stand.
 Result<Finding> CudaDriver::explain(const Hosts& hosts) const {
   std::vector<HostPosition> positions(linked_->program->threads.size());
   double taken = 0.0;

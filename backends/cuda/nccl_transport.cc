@@ -1,6 +1,7 @@
 #include "backends/cuda/nccl_transport.h"
 
 #include <algorithm>
+#include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -64,8 +65,7 @@ Status NcclTransport::set_program(const LinkedProgram& linked) {
   return {};
 }
 
-Status NcclTransport::publish(const std::string& key, std::int32_t position) {
-  if (position != 0) return {};
+Status NcclTransport::publish(const std::string& key) {
   UniqueId id{};
   PL_NCCL(libraries(), ncclGetUniqueId, &id);
   return ids_->publish(key, id);
@@ -79,7 +79,8 @@ Result<bool> NcclTransport::join(std::int32_t communicator, std::int32_t positio
   Result<std::optional<UniqueId>> id = ids_->look_up(name);
   if (!id) return tl::unexpected(id.error());
   if (!*id && position == 0) {
-    PL_TRY(publish(name, position));
+    PL_TRY(publish(name));
+    own.published = name;
     id = ids_->look_up(name);
     if (!id) return tl::unexpected(id.error());
   }
@@ -106,15 +107,20 @@ Poll NcclTransport::state(CommHandle handle) const {
 }
 
 Poll NcclTransport::ready() {
+  if (aborted_) return {PollState::kFailed, "the communicators were aborted"};
   std::vector<std::pair<std::int32_t, std::int32_t>> left;
+  std::set<std::uint32_t> waiting;  // threads that have one to join before: all ranks join in one order (N69)
   for (const auto& [communicator, position] : to_join_) {
     const Communicator& row = linked_->communicators[static_cast<std::size_t>(communicator)];
     const Rank rank = row.members[static_cast<std::size_t>(position)];
     for (const LocalRank& local : ranks_) {
       if (linked_->program->threads[local.thread].rank != rank) continue;
-      const Result<bool> joined = join(communicator, position, local.thread);
+      const Result<bool> joined =
+          waiting.contains(local.thread) ? Result<bool>(false) : join(communicator, position, local.thread);
       if (!joined) return {PollState::kFailed, joined.error().message};
-      if (!*joined) left.emplace_back(communicator, position);
+      if (*joined) continue;
+      waiting.insert(local.thread);
+      left.emplace_back(communicator, position);
     }
   }
   to_join_ = std::move(left);
@@ -131,6 +137,9 @@ Poll NcclTransport::ready() {
       return poll;
     }
     own.ready = true;
+    if (own.published.empty()) continue;
+    const Status retired = ids_->retire(std::exchange(own.published, {}));
+    if (!retired) return {PollState::kFailed, retired.error().message};
   }
   return {};
 }

@@ -22,6 +22,8 @@ class IdExchange {
   virtual ~IdExchange() = default;
   virtual Status publish(const std::string& key, const UniqueId& id) = 0;
   virtual Result<std::optional<UniqueId>> look_up(const std::string& key) = 0;
+  // The communicator is there, so that all members have its id: it is wanted no more.
+  virtual Status retire(const std::string& /*key*/) { return {}; }
 };
 
 // All members are in this process.
@@ -34,6 +36,10 @@ class LocalIds final : public IdExchange {
   Result<std::optional<UniqueId>> look_up(const std::string& key) override {
     const auto found = ids_.find(key);
     return found == ids_.end() ? std::optional<UniqueId>() : std::optional<UniqueId>(found->second);
+  }
+  Status retire(const std::string& key) override {
+    ids_.erase(key);
+    return {};
   }
 
  private:
@@ -63,7 +69,8 @@ class NcclTransport final : public Transport {
     bool wanted = false;  // from the start of the Program; waits for its id
     bool ready = false;
     bool finalized = false;
-    int generation = 0;  // how often it was made
+    int generation = 0;     // how often it was made
+    std::string published;  // its id is out, under this key, by this member
   };
   using Key = std::pair<std::string, std::uint32_t>;  // name and members, thread
 
@@ -79,7 +86,7 @@ class NcclTransport final : public Transport {
   Member& member(std::int32_t communicator, std::uint32_t thread) {
     return members_[key_of(communicator, thread)];
   }
-  Status publish(const std::string& key, std::int32_t position);
+  Status publish(const std::string& key);
   Result<bool> join(std::int32_t communicator, std::int32_t position, std::uint32_t thread);
   Status one(const TransportOp& op, CommHandle comm, StreamHandle stream) const;
   Poll state(CommHandle handle) const;

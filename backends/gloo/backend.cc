@@ -286,9 +286,18 @@ Poll GlooBackend::poll(std::uint32_t /*thread*/, Token token) {
   return {PollState::kPending, {}};
 }
 
-std::vector<Operation> GlooBackend::operations() const {
+std::optional<std::uint32_t> GlooBackend::running_item() const {
+  const std::uint32_t item = running_item_.load(std::memory_order_relaxed);
+  return item == sim::kNoItem ? std::optional<std::uint32_t>() : std::optional(item);
+}
+
+std::vector<EnqueuedOperation> GlooBackend::operations() const {
   const std::lock_guard lock(mutex_);
-  return operations_;
+  std::vector<EnqueuedOperation> out;
+  for (const Operation& operation : operations_)
+    out.push_back({operation.item, operation.communicator, operation.position, operation.peer_position,
+                   operation.node, operation.created, operation.start, operation.end});
+  return out;
 }
 
 }  // namespace plumbline::gloo

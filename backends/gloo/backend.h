@@ -25,6 +25,7 @@
 #include "backends/gloo/matching.h"
 #include "backends/gloo/transport.h"
 #include "engine/runtime/backend.h"
+#include "engine/runtime/rank_status.h"
 #include "engine/runtime/run_record.h"
 #include "sim/device_graph.h"
 #include "sim/findings.h"
@@ -40,7 +41,7 @@ struct GlooOptions {
   Nanoseconds epoch = 0;  // steady clock at the run's start: times are counted from it
 };
 
-// An operation of a group, from the moment the host enqueued it; for dumps.
+// An operation of a group, from the moment the host enqueued it.
 struct Operation {
   std::uint32_t item = 0;
   std::int32_t communicator = 0;
@@ -52,7 +53,7 @@ struct Operation {
   Nanoseconds created = 0, start = -1, end = -1;
 };
 
-class GlooBackend final : public Backend, private SlotStore {
+class GlooBackend final : public Backend, public RankActivity, private SlotStore {
  public:
   // Both outlive the backend.
   GlooBackend(Transport& transport, Worker& worker, GlooOptions options);
@@ -82,11 +83,10 @@ class GlooBackend final : public Backend, private SlotStore {
   std::vector<Finding> end_step(int arm, RunRecord& record);
   Nanoseconds now() const;
 
-  // Any thread: grows whenever something completes; the item of the running kernel, kNoItem without one; what
-  // was enqueued since the step began.
-  std::uint64_t progress() const { return progress_.load(std::memory_order_relaxed); }
-  std::uint32_t running_item() const { return running_item_.load(std::memory_order_relaxed); }
-  std::vector<Operation> operations() const;
+  // RankActivity: any thread.
+  std::uint64_t progress() const override { return progress_.load(std::memory_order_relaxed); }
+  std::optional<std::uint32_t> running_item() const override;
+  std::vector<EnqueuedOperation> operations() const override;
 
  private:
   struct Lane {

@@ -142,8 +142,9 @@ Status gather_ranks(::c10d::Store& store, Rank rank, int world, double seconds) 
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> connect(const StoreAddress& address, const std::string& prefix, Rank rank,
-                                           int world, double seconds, const std::string& interface_host) {
+Result<std::unique_ptr<Transport>> connect(const processes::StoreAddress& address, const std::string& prefix,
+                                           Rank rank, int world, double seconds,
+                                           const std::string& interface_host) {
   try {
     ::c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(address.port);

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 
+#include "backends/processes/store.h"
 #include "engine/base/result.h"
 #include "engine/base/units.h"
 #include "engine/config/rank_grid.h"
@@ -48,18 +49,11 @@ constexpr std::uint32_t tag_of(std::uint32_t lane, std::uint32_t count) {
   return (lane << kCountBits) | (count & ((1u << kCountBits) - 1));
 }
 
-// Where the ranks of a run meet.
-struct StoreAddress {
-  std::string host = "127.0.0.1";
-  int port = 0;
-  std::string
-      prefix;  // of all keys: a store that a launcher serves outlives the run, and one after it may meet there
-};
-
 // Connects this process to all others through the store at `address`, under `prefix`. Needs a word of every
 // rank within `seconds`; the error names those that did not come. `interface_host`: name or address of the own
 // interface; empty: found by the host's name, loopback where the store is on loopback.
-Result<std::unique_ptr<Transport>> connect(const StoreAddress& address, const std::string& prefix, Rank rank,
-                                           int world, double seconds, const std::string& interface_host = {});
+Result<std::unique_ptr<Transport>> connect(const processes::StoreAddress& address, const std::string& prefix,
+                                           Rank rank, int world, double seconds,
+                                           const std::string& interface_host = {});
 
 }  // namespace plumbline::gloo

@@ -21,8 +21,8 @@
 #include <benchmark/benchmark.h>
 
 #include "backends/gloo/driver.h"
-#include "backends/gloo/store.h"
 #include "backends/gloo/transport.h"
+#include "backends/processes/store.h"
 #include "engine/base/assert.h"
 #include "engine/config/validate.h"
 #include "engine/program/lower.h"
@@ -83,7 +83,7 @@ Measured measure(int microbatches, double seconds, int steps) {
   PL_ASSERT(program.has_value());
   const Result<LinkedProgram> linked = link_program(*program);
   PL_ASSERT(linked.has_value());
-  Result<std::unique_ptr<gloo::Store>> store = gloo::Store::serve(0);
+  Result<std::unique_ptr<processes::Store>> store = processes::Store::serve(0);
   PL_ASSERT(store.has_value());
   Measured out;
   std::vector<std::thread> threads;
@@ -92,7 +92,7 @@ Measured measure(int microbatches, double seconds, int steps) {
       auto transport = gloo::connect({"127.0.0.1", (*store)->port()}, "bench", rank, kRanks, 20.0);
       PL_ASSERT_MSG(transport.has_value(), transport ? std::string() : transport.error().text());
       Spinning worker(seconds);
-      gloo::RankStatus status;
+      RankStatus status;
       const auto driver = gloo::driver(**transport, status, 0)(*valid, *linked, {&worker});
       RunRecord record = record_for(*program);
       PL_ASSERT(driver->run_step(0, record).has_value());  // the first step makes the tables

@@ -1,6 +1,6 @@
 #include "cli/engine/many_processes.h"
 
-#if PLUMBLINE_HAVE_GLOO
+#if PLUMBLINE_HAVE_PROCESSES
 
 #include <algorithm>
 #include <csignal>
@@ -11,9 +11,9 @@
 
 #include <fmt/format.h>
 
-#include "backends/gloo/stall.h"
-#include "backends/gloo/supervisor.h"
-#include "backends/gloo/watchdog.h"
+#include "backends/processes/stall.h"
+#include "backends/processes/supervisor.h"
+#include "backends/processes/watchdog.h"
 #include "cli/common/exit_codes.h"
 #include "cli/common/output.h"
 #include "engine/base/hash.h"
@@ -21,6 +21,7 @@
 #include "engine/model/stage.h"
 #include "engine/runtime/calibrate.h"
 #include "engine/runtime/launch_env.h"
+#include "sim/nccl_model.h"
 
 namespace plumbline::cli {
 
@@ -52,7 +53,7 @@ Status clear_remains(const RunOptions& options, const std::vector<Rank>& ranks) 
   for (const Rank rank : ranks) {
     if (rank == 0) remains.push_back(folder + "/deadlock.json");
     remains.push_back(rank_record(options, rank));
-    for (const std::string& name : gloo::last_words_files(rank)) remains.push_back(folder + "/" + name);
+    for (const std::string& name : processes::last_words_files(rank)) remains.push_back(folder + "/" + name);
   }
   for (const std::string& path : remains) {
     fs::remove(path, error);
@@ -94,12 +95,23 @@ int merge(const RunOptions& options, int world, bool whole, const std::string& v
   return kExitHolds;
 }
 
+// The rules that held: over Gloo those of [sim] that its driver keeps, on devices NCCL's own.
+NcclModel rules_of(const RunConfig& config, const RunOptions& options) {
+  NcclModel model = default_model();
+  if (options.backend != "gloo") return model;
+  const NcclModel wished = model_of(config.sim);
+  model.cross = wished.cross == CrossComm::kStrict ? CrossComm::kStrict : CrossComm::kFree;
+  model.launch_blocking = wished.launch_blocking;
+  return model;
+}
+
 // A run that was given up: where each rank stands, and the circle they wait in, if they do.
-int explain(const RunConfig& config, const RunOptions& options, const gloo::RunEnd& end,
+int explain(const RunConfig& config, const RunOptions& options, const processes::RunEnd& end,
             std::string& verdict) {
   const Result<RunPlan> plan = plan_of(config);
   if (!plan) return report(plan.error());
-  const Result<gloo::StallReport> stall = gloo::explain_stall(config, *plan, end.positions);
+  const Result<processes::StallReport> stall =
+      processes::explain_stall(config, *plan, rules_of(config, options), end.positions);
   if (!stall) return report(stall.error());
   hint(fmt::format("the run is given up{}: {}",
                    stall->step < 0 ? "" : fmt::format(" in step {}", stall->step), *end.stopped));
@@ -122,16 +134,16 @@ int explain(const RunConfig& config, const RunOptions& options, const gloo::RunE
 }
 
 // In the process of rank 0, when no rank runs any more.
-int conclude(const RunConfig& config, const RunOptions& options, const gloo::RunEnd& end) {
+int conclude(const RunConfig& config, const RunOptions& options, const processes::RunEnd& end) {
   int code = kExitHolds;
   std::string verdict;  // of a deadlock
   if (end.culprit) {
-    const gloo::RankEnd& first = *end.culprit;
+    const processes::RankEnd& first = *end.culprit;
     code = first.signal != 0 ? 128 + first.signal : first.code;
     if (first.signal != 0)
       hint(fmt::format("error: rank {} was ended by signal {} ({}); the others were stopped", first.rank,
                        first.signal, ::strsignal(first.signal)));
-    else if (code != kExitMismatch && code != kExitFailed && code != kExitUsage)
+    else if (code != kExitMismatch && code != kExitFailed && code != kExitUsage && code != kExitMissing)
       hint(fmt::format("rank {} ended first, with exit code {}", first.rank, code));
   } else if (end.stopped) {
     code = explain(config, options, end, verdict);
@@ -143,7 +155,7 @@ int conclude(const RunConfig& config, const RunOptions& options, const gloo::Run
 }
 
 struct Launch {
-  gloo::SupervisorOptions supervisor;
+  processes::SupervisorOptions supervisor;
   std::optional<LaunchPlace> place;  // absent: --nproc
 };
 
@@ -210,17 +222,17 @@ int run_in_processes(const ValidConfig& valid, const RunOptions& options, const 
   Result<Launch> launch =
       options.nproc > 0 ? launch_here(valid, options, environment) : launch_one(valid, options, environment);
   if (!launch) return report(launch.error());
-  gloo::SupervisorOptions& supervisor = launch->supervisor;
+  processes::SupervisorOptions& supervisor = launch->supervisor;
   supervisor.world = valid.config.grid.world();
   supervisor.join_seconds = options.join_timeout;
   const Status cleared = clear_remains(options, supervisor.ranks);
   if (!cleared) return report(cleared.error());
-  const Result<gloo::Departure> departure = gloo::supervise(
+  const Result<processes::Departure> departure = processes::supervise(
       supervisor,
-      [&](Rank rank, const gloo::StoreAddress& store) {
+      [&](Rank rank, const processes::StoreAddress& store) {
         return life({rank, supervisor.world, launch->place ? launch->place->local_rank : rank, store});
       },
-      [&](const gloo::RunEnd& end) { return conclude(valid.config, options, end); });
+      [&](const processes::RunEnd& end) { return conclude(valid.config, options, end); });
   if (!departure) {
     std::error_code ignored;
     fs::remove(ranks_folder(options), ignored);

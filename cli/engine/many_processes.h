@@ -1,12 +1,12 @@
 // A run of one process a rank, whatever carries its messages: which ranks this process starts, where their records
 // lie, and what is said at the end. Each rank writes a record of its own beside OUT, in OUT.ranks/; the process that
-// started rank 0 outlives it, puts them together, and says why a run was given up. Needs LibTorch with Gloo's headers.
+// started rank 0 outlives it, puts them together, and says why a run was given up. Needs LibTorch's TCPStore.
 #pragma once
 
 #include <functional>
 #include <string>
 
-#include "backends/gloo/store.h"
+#include "backends/processes/store.h"
 #include "cli/engine/run_session.h"
 #include "engine/program/run_plan.h"
 
@@ -17,7 +17,7 @@ struct RankPlace {
   Rank rank = 0;
   int world = 1;
   int local_rank = 0;  // among the ranks of its machine
-  gloo::StoreAddress store;
+  processes::StoreAddress store;
 };
 
 // The whole life of a rank; returns its exit code.

@@ -47,7 +47,7 @@ int replay(const Options& options) {
   const int code = run_on_backend(*valid, line, options.run);
   if (code != kExitHolds) return code;
   // Of ranks that a launcher started, only the first one's process puts the record together.
-  if (options.run.backend == "gloo" && options.run.nproc == 0 &&
+  if (options.run.backend != "sim" && options.run.nproc == 0 &&
       !std::filesystem::exists(options.run.out, error))
     return code;
   const Result<RunRecord> after = load(options.run.out);

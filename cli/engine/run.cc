@@ -154,18 +154,21 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
 }
 
 void add_backend_options(CLI::App& app, RunOptions& options) {
-  app.add_option("--backend", options.backend,
-                 "sim (all ranks here, in virtual time), gloo (a process a rank), or cuda (all ranks on this "
-                 "machine's GPUs)");
-  app.add_option("--nproc", options.nproc, "gloo: start so many ranks on this machine");
-  app.add_option("--rank", options.rank, "gloo: be this rank of --world-size, started by hand");
-  app.add_option("--world-size", options.world, "gloo: ranks in all");
-  app.add_option("--local-rank", options.local_rank, "gloo: which of this machine's ranks");
+  app.add_option(
+      "--backend", options.backend,
+      "sim (all ranks here, in virtual time), gloo (a process a rank), or cuda (GPUs: all ranks in this "
+      "process, or with --nproc, --rank or a launcher a process a rank)");
+  app.add_option("--nproc", options.nproc, "gloo, cuda: start so many ranks on this machine");
+  app.add_option("--rank", options.rank, "gloo, cuda: be this rank of --world-size, started by hand");
+  app.add_option("--world-size", options.world, "gloo, cuda: ranks in all");
+  app.add_option("--local-rank", options.local_rank,
+                 "gloo, cuda: which of this machine's ranks; of cuda also its device");
   app.add_option("--master-addr", options.host,
-                 "gloo: host of rank 0; else MASTER_ADDR, or what the launcher says");
-  app.add_option("--master-port", options.port, "gloo: port of the store; 0 with --nproc: any free one");
+                 "gloo, cuda: host of rank 0; else MASTER_ADDR, or what the launcher says");
+  app.add_option("--master-port", options.port,
+                 "gloo, cuda: port of the store; 0 with --nproc: any free one");
   app.add_option("--join-timeout", options.join_timeout,
-                 "gloo: seconds to wait for all ranks; 60 if not given");
+                 "gloo, cuda: seconds to wait for all ranks; 60 if not given");
   app.add_option("--timeout", options.timeout,
                  "gloo, cuda: seconds without progress after which the run is given up; 0: never");
   app.add_option("--cuda-level", options.cuda_level,
@@ -225,6 +228,7 @@ const RegisterCommand kCommand(
      .examples = {{"plumbline run --pp 4 --num-layers 4 --microbatches 8", "1F1B, fp32"},
                   {"plumbline run cfg.toml --fp16 -o fp16.plmb", ""},
                   {"plumbline run cfg.toml --backend gloo --nproc 4", "four processes, real sockets"},
+                  {"plumbline run cfg.toml --backend cuda --nproc 4", "four processes, a GPU each"},
                   {"plumbline run cfg.toml --backend cuda --cuda-level loopback", "all ranks on one GPU"}},
      .build = build});
 

@@ -1,14 +1,16 @@
-// `plumbline run --backend cuda`: all ranks of the run in this process, on CUDA streams.
+// `plumbline run --backend cuda`: all ranks of the run in this process, on CUDA streams; or one of them
+// (run_cuda_rank.cc).
+#include "cli/engine/run_cuda.h"
+
 #include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "backends/cuda/tensors/step_driver.h"
 #include "cli/common/output.h"
-#include "cli/engine/run_session.h"
 #include "engine/model/arithmetic.h"
 #include "engine/model/stage.h"
+#include "engine/runtime/launch_env.h"
 #ifdef PLUMBLINE_HAVE_CUDA_TENSORS
 #include "backends/cuda/tensors/device/tensor_device.h"
 #endif
@@ -25,7 +27,18 @@ Result<std::optional<cuda::Level>> wish_of(const std::string& text) {
               fmt::format("--cuda-level '{}' is not known; known are auto, nccl, loopback, self-send", text));
 }
 
-// Whether stages compute on the device; sets what belongs to that.
+// A run of one process a rank, by flags or by a launcher that has started several of us.
+Result<bool> one_of_many(const RunOptions& options) {
+  if (options.nproc > 0 || options.rank || options.world) return true;
+  LaunchFlags anywhere;  // where rank 0 is does not matter for this
+  anywhere.host = "127.0.0.1";
+  const Result<std::optional<LaunchPlace>> place = launch_place(anywhere, launcher_environment());
+  if (!place) return tl::unexpected(place.error());
+  return *place && (*place)->copies > 1;
+}
+
+}  // namespace
+
 Result<bool> choose_compute(const ValidConfig& valid, const RunOptions& options, cuda::CudaRunOptions& run,
                             RankSession& session) {
   const std::string& wish = options.compute;
@@ -53,16 +66,21 @@ Result<bool> choose_compute(const ValidConfig& valid, const RunOptions& options,
   return true;
 }
 
-}  // namespace
-
 int run_on_cuda(const ValidConfig& valid, const std::string& line, const RunOptions& options) {
-  if (options.nproc > 0 || options.rank || options.world)
-    return report(
-        {ErrorCode::kUsage,
-         "--backend cuda runs all ranks in one process; --nproc, --rank and --world-size are gloo's",
-         {}});
   const Result<std::optional<cuda::Level>> wish = wish_of(options.cuda_level);
   if (!wish) return report(wish.error());
+  const Result<bool> many = one_of_many(options);
+  if (!many) return report(many.error());
+  if (*many) {
+    if (*wish && cuda::on_one_device(**wish))
+      return report(
+          {ErrorCode::kUsage,
+           fmt::format("--cuda-level {} moves messages inside one process, and here each rank has its own: "
+                       "leave out --cuda-level, or --nproc, --rank and the launcher",
+                       options.cuda_level),
+           {}});
+    return run_cuda_in_processes(valid, line, options);
+  }
   const Result<cuda::Placement> place = cuda::level_for(valid.config.grid.world(), *wish);
   if (!place) return report(place.error());
   if (options.device < 0 || options.device >= place->devices)

@@ -47,7 +47,8 @@ int run_session(const ValidConfig& valid, const std::string& line, const RunOpti
 // by a launcher, and puts their records together.
 int run_over_gloo(const ValidConfig& valid, const std::string& line, const RunOptions& options);
 
-// The same on CUDA streams, all ranks in this process: through NCCL with a device a rank, or several on one device.
+// The same on CUDA streams: all ranks in this process, through NCCL with a device a rank or several on one device; or,
+// by --nproc, --rank or a launcher, a process a rank through NCCL.
 int run_on_cuda(const ValidConfig& valid, const std::string& line, const RunOptions& options);
 
 // The run on the backend that the options name.

@@ -262,8 +262,9 @@ Result<std::string> launch_command(std::string_view launcher, const LaunchShape&
   const std::string line = " " + shell_line(arguments);
   if (launcher == "slurm")
     return fmt::format(
-        "srun --nodes={} --ntasks={} --ntasks-per-node={} --mpi=none --kill-on-bad-exit=1 plumbline{}", nodes,
-        shape.ranks, shape.per_node, line);
+        "srun --nodes={} --ntasks={} --ntasks-per-node={}{} --mpi=none --kill-on-bad-exit=1 plumbline{}",
+        nodes, shape.ranks, shape.per_node,
+        shape.gpus ? fmt::format(" --gpus-per-node={}", shape.per_node) : "", line);
   if (launcher == "torchrun") return torchrun_command(shape, nodes) + line;
   if (launcher == "mpirun") return open_mpi_command(shape, nodes) + line;
   if (launcher == "mpiexec")  // Hydra passes the environment on by itself

@@ -50,6 +50,7 @@ struct LaunchShape {
   int ranks = 1;
   int per_node = 1;
   bool as_root = false;  // Open MPI wants to be told
+  bool gpus = false;     // a GPU a rank, which SLURM gives only when asked
 };
 
 // The command that starts `arguments` (of `plumbline`).

@@ -56,7 +56,6 @@ TEST(CudaRun, WhatCannotBeIsRefused) {
   EXPECT_THAT(few.err, HasSubstr("there are 1 for 4 ranks"));
   EXPECT_THAT(run_engine(kRun + "--backend cuda --cuda-level nvlink").err,
               HasSubstr("known are auto, nccl, loopback, self-send"));
-  EXPECT_THAT(run_engine(kRun + "--backend cuda --nproc 4").err, HasSubstr("all ranks in one process"));
 }
 
 TEST(CudaRun, OnTheDoublesItGivesTheSimulatorsNumbers) {

@@ -2,86 +2,16 @@
 #include <chrono>
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <thread>
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include "sim/verdict.h"
-#include "tests/cli/run_engine.h"
+#include "tests/cli/background.h"
 
 namespace plumbline {
 namespace {
 
 const std::string kSmall =
     "--pp 2 --num-layers 4 --hidden-size 16 --num-attention-heads 2 --microbatches 4 -q ";
-
-std::vector<pid_t> children_of(pid_t parent) {
-  std::ifstream file("/proc/" + std::to_string(parent) + "/task/" + std::to_string(parent) + "/children");
-  std::vector<pid_t> children;
-  for (pid_t pid = 0; file >> pid;) children.push_back(pid);
-  return children;
-}
-
-// A run in the background, with what it prints in a file.
-class Background {
- public:
-  explicit Background(const std::string& arguments, const std::string& name = "")
-      : errors_(temporary(name + "err")) {
-    std::vector<std::string> words{PLUMBLINE_ENGINE_EXECUTABLE, "run"};
-    std::istringstream text(arguments);
-    for (std::string word; text >> word;) words.push_back(word);
-    pid_ = ::fork();
-    if (pid_ != 0) return;
-    const int errors = ::open(errors_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    ::dup2(errors, 2);
-    ::dup2(errors, 1);
-    ::setenv("OMP_NUM_THREADS", "1", 1);
-    std::vector<char*> raw;
-    for (std::string& word : words) raw.push_back(word.data());
-    raw.push_back(nullptr);
-    ::execv(raw[0], raw.data());
-    std::_Exit(127);
-  }
-
-  pid_t pid() const { return pid_; }
-
-  // The ranks' processes, once they have taken a step: their records have grown.
-  std::vector<pid_t> ranks_at_work(const std::string& record, std::size_t ranks) {
-    for (int i = 0; i < 600; ++i) {
-      const std::string bytes = read_file(record + ".ranks/rank-00000.plmb").value_or("");
-      const std::vector<pid_t> children = children_of(pid_);
-      const Result<RunRecord> parsed = parse_record(bytes, "rank 0");
-      if (children.size() == ranks && parsed && !parsed->steps.empty()) return children;
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-    ADD_FAILURE() << "the ranks did not begin: " << read_file(errors_).value_or("");
-    return {};
-  }
-
-  Outcome wait() const {
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    Outcome outcome;
-    outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    outcome.err = read_file(errors_).value_or("");
-    return outcome;
-  }
-
- private:
-  std::string errors_;
-  pid_t pid_ = -1;
-};
-
-void expect_gone(const std::vector<pid_t>& pids) {
-  for (const pid_t pid : pids) EXPECT_NE(0, ::kill(pid, 0)) << "process " << pid << " was left behind";
-}
 
 TEST(GlooRun, NumbersAreTheSimulators) {
   NEEDS_ENGINE;
@@ -115,17 +45,8 @@ TEST(GlooRun, ADeadlockIsTheSimulatorsCircle) {
   const Outcome measured = run_engine("run " + run + real + " --backend gloo --nproc 2 --timeout 1");
   EXPECT_EQ(3, measured.code) << measured.err;
   EXPECT_NE(std::string::npos, measured.err.find("no progress for 1 s")) << measured.err;
-  const auto circle = [](const std::string& path) {
-    const Result<Verdict> verdict = parse_verdict_json(record_at(path).verdict_json, path);
-    EXPECT_TRUE(verdict) << path;
-    std::vector<std::string> operations;
-    if (!verdict || verdict->modes.empty() || verdict->modes.front().findings.empty()) return operations;
-    for (const WaitEdge& edge : verdict->modes.front().findings.front().cycle)
-      operations.push_back(std::to_string(edge.from.rank) + " " + edge.from.text + ": " + edge.reason);
-    return operations;
-  };
-  EXPECT_EQ(4u, circle(sim).size());
-  EXPECT_EQ(circle(sim), circle(real));
+  EXPECT_EQ(4u, circle_of(sim).size());
+  EXPECT_EQ(circle_of(sim), circle_of(real));
   EXPECT_TRUE(read_file(real + ".ranks/flight-recorder-00001.json"));
 }
 
@@ -184,30 +105,6 @@ TEST(GlooRun, WrongWorldSizesAndHalfSetEnvironments) {
   EXPECT_EQ(2, half.code);
   EXPECT_NE(std::string::npos, half.err.find("RANK is set, WORLD_SIZE is not")) << half.err;
 }
-
-// A port that is taken while the object lives.
-class TakenPort {
- public:
-  TakenPort() : socket_(::socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_ANY);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(0, ::bind(socket_, reinterpret_cast<sockaddr*>(&address), size));
-    EXPECT_EQ(0, ::listen(socket_, 1));
-    EXPECT_EQ(0, ::getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size));
-    port = ntohs(address.sin_port);
-  }
-  ~TakenPort() { free(); }
-  void free() {
-    if (socket_ >= 0) ::close(socket_);
-    socket_ = -1;
-  }
-  int port = 0;
-
- private:
-  int socket_;
-};
 
 TEST(GlooRun, APortInUse) {
   NEEDS_ENGINE;

@@ -22,7 +22,7 @@ struct Room {
 };
 
 // Deeper folders come before the folder that contains them.
-constexpr std::array<Room, 18> kRooms = {{
+constexpr std::array<Room, 19> kRooms = {{
     {"engine/base/", 0, false},
     {"engine/config/", 1, false},
     {"engine/storage/", 1, false},
@@ -34,6 +34,7 @@ constexpr std::array<Room, 18> kRooms = {{
     {"engine/optim/", 7, true},
     {"engine/checkpoint/", 8, true},
     {"engine/train/", 9, true},
+    {"backends/processes/", 6, true},
     {"backends/gloo/", 10, true},
     {"backends/cuda/tensors/", 10, true},
     {"backends/cuda/", 6, false},

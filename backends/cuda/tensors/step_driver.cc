@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include "backends/cuda/loopback_transport.h"
-#include "backends/cuda/nccl_transport.h"
 #include "engine/base/assert.h"
 #include "sim/nccl_model.h"
 
@@ -17,6 +16,7 @@ namespace plumbline::cuda {
 namespace {
 
 int device_of(const CudaRunOptions& options, Rank rank) {
+  if (options.one) return options.one->device;
   switch (options.level) {
     case Level::kNccl:
       return rank;
@@ -32,14 +32,18 @@ class Ranks final : public StepDriver {
   Ranks(std::shared_ptr<const Libraries> libraries, const CudaRunOptions& options,
         const LinkedProgram& linked, const std::vector<Worker*>& workers)
       : name_(backend_name(options.level)),
-        clock_(options.make_clock ? options.make_clock(*libraries) : steady_clock()) {
+        clock_(clock_of(options, *libraries)),
+        one_(options.one),
+        activity_(options.one ? options.one->epoch : 0) {
+    PL_ASSERT_MSG(!one_ || (workers.size() == 1 && !on_one_device(options.level)), "one process is one rank");
     std::vector<LocalRank> local;
     std::vector<ServedRank> served;
-    for (std::uint32_t thread = 0; thread < workers.size(); ++thread) {
+    for (std::size_t i = 0; i < workers.size(); ++i) {
+      const auto thread = static_cast<std::uint32_t>(one_ ? static_cast<std::size_t>(one_->rank) : i);
       const Rank rank = linked.program->threads[thread].rank;
       const int device = device_of(options, rank);
-      kernels_.push_back(options.make_kernels ? options.make_kernels(*libraries, rank, *workers[thread])
-                                              : std::make_unique<HostKernels>(*libraries, *workers[thread]));
+      kernels_.push_back(options.make_kernels ? options.make_kernels(*libraries, rank, *workers[i])
+                                              : std::make_unique<HostKernels>(*libraries, *workers[i]));
       local.push_back({thread, {libraries, device}});
       served.push_back({local.back(), kernels_.back().get()});
     }
@@ -47,29 +51,52 @@ class Ranks final : public StepDriver {
       transport_ = std::make_unique<LoopbackTransport>(
           local, options.level == Level::kSelfSend ? Mover::kSelfSend : Mover::kCopy);
     } else {
-      transport_ = std::make_unique<NcclTransport>(local, ids_);
+      transport_ = std::make_unique<NcclTransport>(local, one_ ? *one_->ids : ids_);
     }
-    backend_ = std::make_unique<CudaBackend>(std::move(served), *transport_, CudaOptions{});
+    CudaOptions keeps;
+    if (one_) keeps.activity = &activity_;
+    backend_ = std::make_unique<CudaBackend>(std::move(served), *transport_, keeps);
     const NcclModel model = default_model();
     mode_ = model.name();
-    driver_ = std::make_unique<CudaDriver>(*backend_, *clock_, DriverOptions{options.timeout, model});
-
+    RankStatus* const status = one_ ? one_->status : nullptr;
+    if (status != nullptr) status->attach(activity_, one_->epoch);
+    driver_ = std::make_unique<CudaDriver>(*backend_, *clock_, DriverOptions{options.timeout, model, status});
     set_program(linked);
+  }
+  ~Ranks() override {
+    if (one_) one_->status->detach();
   }
 
   std::string name() const override { return name_; }
   std::string mode() const override { return mode_ + ", " + transport_->level(); }
   void set_program(const LinkedProgram& linked) override { program_ = driver_->set_program(linked); }
   Result<SimStep> run_step(int step, RunRecord& record) override {
-    if (!program_) return tl::unexpected(program_.error());
-    return driver_->run_step(step, record);
+    if (!program_) {
+      before_error();
+      return tl::unexpected(program_.error());
+    }
+    Result<SimStep> done = driver_->run_step(step, record);
+    if (!done) before_error();
+    return done;
   }
 
  private:
+  static std::unique_ptr<HostClock> clock_of(const CudaRunOptions& options, const Libraries& libraries) {
+    if (options.make_clock) return options.make_clock(libraries);
+    return options.one ? steady_clock(options.one->epoch) : steady_clock();
+  }
+
+  // A kernel's error is this rank's own.
+  void before_error() const {
+    if (one_ && one_->before_error && !backend_->kernel_error()) one_->before_error();
+  }
+
   std::string name_;
   std::unique_ptr<HostClock> clock_;
   std::vector<std::unique_ptr<StageKernels>> kernels_;
   LocalIds ids_;
+  std::optional<OneRank> one_;
+  StepActivity activity_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<CudaBackend> backend_;
   std::unique_ptr<CudaDriver> driver_;
@@ -114,17 +141,27 @@ Status can_share(int devices, int ranks, const LibraryPaths& paths) {
 
 }  // namespace
 
-Result<Placement> level_for(int ranks, std::optional<Level> wished, const LibraryPaths& paths) {
-  const Status raised = raise_connections();  // for loopback; CUDA's first call is too late
+namespace {
+
+Result<int> devices_here(const LibraryPaths& paths) {
   const auto libraries = load_libraries({.nccl = false, .memory_operations = false}, paths);
   if (!libraries) return tl::unexpected(libraries.error());
+  int devices = 0;
+  const int code = (*libraries)->cuda.cudaGetDeviceCount(&devices);
+  if (code == kCudaSuccess && devices > 0) return devices;
+  return fail(ErrorCode::kMissing,
+              fmt::format("CUDA finds no device here ({}); --backend gloo and --backend sim need none",
+                          code == kCudaSuccess ? "0 devices" : (*libraries)->cuda.cudaGetErrorString(code)));
+}
+
+}  // namespace
+
+Result<Placement> level_for(int ranks, std::optional<Level> wished, const LibraryPaths& paths) {
+  const Status raised = raise_connections();  // for loopback; CUDA's first call is too late
+  const Result<int> devices = devices_here(paths);
+  if (!devices) return tl::unexpected(devices.error());
   Placement out;
-  const int code = (*libraries)->cuda.cudaGetDeviceCount(&out.devices);
-  if (code != kCudaSuccess || out.devices == 0)
-    return fail(
-        ErrorCode::kMissing,
-        fmt::format("CUDA finds no device here ({}); --backend gloo and --backend sim need none",
-                    code == kCudaSuccess ? "0 devices" : (*libraries)->cuda.cudaGetErrorString(code)));
+  out.devices = *devices;
   out.level = wished.value_or(out.devices >= ranks ? Level::kNccl : Level::kLoopback);
   if (out.level == Level::kNccl && out.devices < ranks) {
     PL_TRY(can_share(out.devices, ranks, paths));
@@ -145,6 +182,22 @@ Result<std::shared_ptr<const Libraries>> libraries_for(const CudaRunOptions& opt
 }
 
 }  // namespace
+
+Result<RankDevice> device_of_rank(int local, int here, bool bound, const LibraryPaths& paths) {
+  const Result<int> devices = devices_here(paths);
+  if (!devices) return tl::unexpected(devices.error());
+  if (bound && *devices == 1) return RankDevice{Level::kNccl, 0};
+  if (*devices < here) {
+    PL_TRY(can_share(*devices, here, paths));
+    return RankDevice{Level::kShared, local % *devices};
+  }
+  if (local >= *devices)
+    return fail(ErrorCode::kUsage,
+                fmt::format("local rank {} has no device: there are {}, and {} rank{} on this machine - give "
+                            "--local-rank, counted from 0 on each machine",
+                            local, *devices, here, here == 1 ? "" : "s"));
+  return RankDevice{Level::kNccl, local};
+}
 
 Result<std::function<std::optional<ComputePlace>(Rank)>> compute_on_device(CudaRunOptions& options,
                                                                            const TensorDeviceMaker& maker) {

@@ -28,7 +28,7 @@ std::vector<RunRecord> run_over_gloo(const RunConfig& config, int exit_code) {
   std::vector<RunRecord> records(static_cast<std::size_t>(config.parallel.pp * config.parallel.dp));
   test::on_ranks(static_cast<int>(records.size()), [&](gloo::Transport& transport) {
     const std::unique_ptr<ControlChannel> channel = gloo::control_channel(transport);
-    gloo::RankStatus status;
+    RankStatus status;
     Trainer::Options options;
     options.driver = gloo::driver(transport, status, 0);
     options.channel = channel.get();

@@ -77,7 +77,7 @@ TEST_P(Matrix, SimulatorGlooAndCudaDriverGiveTheSameBits) {
     const std::unique_ptr<ControlChannel> channel = gloo::control_channel(transport);
     for (std::size_t i = 0; i < cells.size(); ++i) {
       SCOPED_TRACE(cells[i].name);
-      gloo::RankStatus status;
+      RankStatus status;
       Trainer::Options options;
       options.driver = gloo::driver(transport, status, 0);
       options.channel = channel.get();

@@ -36,7 +36,7 @@ TEST(GlooOverhead, MicrosecondsOfHostTimeAnItem) {
   ASSERT_TRUE(linked);
   test::on_ranks(2, [&](gloo::Transport& transport) {
     Idle worker;
-    gloo::RankStatus status;
+    RankStatus status;
     const auto driver = gloo::driver(transport, status, 0)(*valid, *linked, {&worker});
     RunRecord record = record_for(*program);
     ASSERT_TRUE(driver->run_step(0, record));  // the first step makes the tables

@@ -11,14 +11,14 @@
 
 #include "backends/gloo/channel.h"
 #include "backends/gloo/driver.h"
-#include "backends/gloo/store.h"
 #include "backends/gloo/transport.h"
+#include "backends/processes/store.h"
 
 namespace plumbline::test {
 
 // Calls `body` with each rank's transport, all at a time; a rank that cannot join fails the test.
 inline void on_ranks(int world, const std::function<void(gloo::Transport&)>& body) {
-  Result<std::unique_ptr<gloo::Store>> store = gloo::Store::serve(0);
+  Result<std::unique_ptr<processes::Store>> store = processes::Store::serve(0);
   ASSERT_TRUE(store) << store.error().text();
   std::vector<std::thread> threads;
   for (Rank rank = 0; rank < world; ++rank) {

@@ -150,6 +150,11 @@ TEST(LaunchCommand, NamesRanksAndNodes) {
       "srun --nodes=2 --ntasks=16 --ntasks-per-node=8 --mpi=none --kill-on-bad-exit=1 plumbline run cfg.toml",
       *launch_command("slurm", {16, 8, false}, words));
   EXPECT_EQ(
+      "srun --nodes=2 --ntasks=16 --ntasks-per-node=8 --gpus-per-node=8 --mpi=none --kill-on-bad-exit=1 "
+      "plumbline "
+      "run cfg.toml",
+      *launch_command("slurm", {16, 8, false, true}, words));
+  EXPECT_EQ(
       "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 torchrun --standalone --nproc_per_node=4 --no_python plumbline "
       "run "
       "cfg.toml",

@@ -1,4 +1,4 @@
-#include "backends/gloo/watchdog.h"
+#include "backends/processes/watchdog.h"
 
 #include <atomic>
 #include <chrono>
@@ -12,7 +12,7 @@
 
 #include "engine/base/hash.h"
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 namespace {
 
 std::atomic<bool> terminated{false};
@@ -28,7 +28,7 @@ std::string position_key(Rank rank) { return fmt::format("position/{}", rank); }
 
 struct Watchdog::Impl {
   Store& store;
-  const RankStatus& status;
+  RankStatus& status;
   WatchdogOptions options;
   std::atomic<bool> over{false};
   std::thread thread;
@@ -44,8 +44,9 @@ struct Watchdog::Impl {
     const std::string position = position_json(status, options.rank);
     const auto [position_file, recorder_file] = last_words_files(options.rank);
     write(position_file, position);
-    write(recorder_file, flight_recorder_json(status, options.rank));
+    write(recorder_file, flight_recorder_json(status, options.rank, options.library));
     (void)store.set(position_key(options.rank), position);
+    status.give_up();
     std::this_thread::sleep_for(kLeave);
     if (!over) std::_Exit(kExitTimeout);
   }
@@ -79,7 +80,7 @@ std::array<std::string, 2> last_words_files(Rank rank) {
   return {fmt::format("rank-{:05}.position.json", rank), fmt::format("flight-recorder-{:05}.json", rank)};
 }
 
-Watchdog::Watchdog(Store& store, const RankStatus& status, WatchdogOptions options)
+Watchdog::Watchdog(Store& store, RankStatus& status, WatchdogOptions options)
     : impl_(new Impl{store, status, std::move(options), {}, {}}) {
   std::signal(SIGTERM, on_terminate);
   impl_->thread = std::thread([this] { impl_->run(); });
@@ -90,4 +91,4 @@ Watchdog::~Watchdog() {
   impl_->thread.join();
 }
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

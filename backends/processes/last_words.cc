@@ -7,11 +7,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "backends/gloo/watchdog.h"
+#include "backends/processes/watchdog.h"
 #include "engine/base/hash.h"
-#include "sim/findings.h"
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 namespace {
 
 using Json = nlohmann::json;
@@ -76,22 +75,23 @@ std::string position_json(const RankStatus& status, Rank rank) {
   json["item"] = at.item;
   json["blocked"] = at.blocked;
   json["arm"] = at.arm;
-  if (at.kernel_item != sim::kNoItem) json["kernel_item"] = at.kernel_item;
+  if (!at.awaits.empty()) json["awaits"] = at.awaits;
+  if (at.kernel_item) json["kernel_item"] = *at.kernel_item;
   if (const LinkedProgram* linked = status.program(); linked != nullptr) {
     json["program"] = hex64(program_digest(*linked->program));
     const std::uint32_t end = linked->program->threads[static_cast<std::size_t>(rank)].end;
     json["at"] = at.item >= end ? "the end of its step"
                                 : describe_item(*linked->program, rank, linked->program->items[at.item]);
-    if (at.kernel_item != sim::kNoItem)
-      json["computes"] = describe_item(*linked->program, rank, linked->program->items[at.kernel_item]);
+    if (at.kernel_item)
+      json["computes"] = describe_item(*linked->program, rank, linked->program->items[*at.kernel_item]);
   }
   return json.dump();
 }
 
-std::string flight_recorder_json(const RankStatus& status, Rank rank) {
+std::string flight_recorder_json(const RankStatus& status, Rank rank, const std::string& library) {
   Json json;
   json["version"] = "2.10";
-  json["comm_lib_version"] = "gloo";
+  json["comm_lib_version"] = library;
   json["pg_config"] = Json::object();
   json["pg_status"] = Json::object();
   json["entries"] = Json::array();
@@ -105,15 +105,15 @@ std::string flight_recorder_json(const RankStatus& status, Rank rank) {
                                 nanoseconds(std::chrono::steady_clock::now()) + status.epoch();
   std::map<std::int32_t, Sequence> sequences;
   int record = 0;
-  sim::NodeId group = 0;
-  for (const Operation& operation : status.operations()) {
+  std::uint64_t group = 0;
+  for (const EnqueuedOperation& operation : status.operations()) {
     const Communicator& communicator =
         linked->communicators[static_cast<std::size_t>(operation.communicator)];
     const Endpoint& endpoint = linked->program->endpoints[item_ref(linked->program->items[operation.item])];
     const bool p2p = is_p2p(endpoint.kind);
     Sequence& sequence = sequences[operation.communicator];
-    if (operation.node != group || !p2p) ++(p2p ? sequence.p2p : sequence.collective);
-    group = operation.node;
+    if (operation.group != group || !p2p) ++(p2p ? sequence.p2p : sequence.collective);
+    group = operation.group;
     ++sequence.operation;
     const std::int64_t count = endpoint.bytes / dtype_bytes(endpoint.dtype);
     const bool started = operation.start >= 0, completed = operation.end >= 0;
@@ -165,4 +165,4 @@ std::string flight_recorder_json(const RankStatus& status, Rank rank) {
   return json.dump();
 }
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

@@ -18,10 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "backends/gloo/store.h"
+#include "backends/processes/store.h"
 #include "engine/base/result.h"
+#include "engine/config/rank_grid.h"
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 
 struct SupervisorOptions {
   std::vector<Rank> ranks;  // of this process
@@ -70,4 +71,4 @@ std::string done_key(Rank rank);
 Result<Departure> supervise(const SupervisorOptions& options, const RankBody& body,
                             const Conclusion& conclude);
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

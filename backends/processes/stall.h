@@ -7,10 +7,11 @@
 
 #include "engine/program/run_plan.h"
 #include "engine/runtime/run_record.h"
+#include "sim/nccl_model.h"
 #include "sim/positions.h"
 #include "sim/verdict.h"
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 
 struct StallReport {
   Stall stall;
@@ -19,9 +20,9 @@ struct StallReport {
   std::vector<std::string> lines;  // each rank's place, in words
 };
 
-// `words`: by rank, as position_json() writes them; ranks may be missing. The error is for words that do not fit
-// the plan.
-Result<StallReport> explain_stall(const RunConfig& config, const RunPlan& plan,
+// `words`: by rank, as position_json() writes them; ranks may be missing. `model`: the rules that the run was under.
+// The error is for words that do not fit the plan.
+Result<StallReport> explain_stall(const RunConfig& config, const RunPlan& plan, const NcclModel& model,
                                   const std::map<Rank, std::string>& words);
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

@@ -4,11 +4,11 @@
 
 #include <string>
 
-#include "backends/gloo/store.h"
+#include "backends/processes/store.h"
 #include "engine/base/result.h"
 #include "engine/config/rank_grid.h"
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 
 // What a rank is about to run.
 struct RankCard {
@@ -23,4 +23,4 @@ struct RankCard {
 // card is not that of most (kState), both by number. All ranks get the same one.
 Status agree(Store& store, Rank rank, const RankCard& own, double seconds);
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

@@ -1,4 +1,4 @@
-#include "backends/gloo/agree.h"
+#include "backends/processes/agree.h"
 
 #include <algorithm>
 #include <chrono>
@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 namespace {
 
 using Json = nlohmann::json;
@@ -85,4 +85,4 @@ Status agree(Store& store, Rank rank, const RankCard& own, double seconds) {
   return compare(cards, "configuration", [](const RankCard& card) { return card.config; });
 }
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

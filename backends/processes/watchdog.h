@@ -8,10 +8,11 @@
 #include <memory>
 #include <string>
 
-#include "backends/gloo/driver.h"
-#include "backends/gloo/store.h"
+#include "backends/processes/store.h"
+#include "engine/config/rank_grid.h"
+#include "engine/runtime/rank_status.h"
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 
 // Keys of the store.
 inline constexpr const char* kStopKey = "stop";  // why the run ends early; the first one who says so is heard
@@ -21,6 +22,7 @@ struct WatchdogOptions {
   double timeout = 60.0;  // seconds without progress; 0: no limit
   std::string directory;  // for the files; empty: none are written
   Rank rank = 0;
+  std::string library;  // that carries the messages, with its version if it has one; for the flight recorder
 };
 
 // Names of the files in `directory` that hold a rank's last words: its position, then its flight recorder.
@@ -28,8 +30,8 @@ std::array<std::string, 2> last_words_files(Rank rank);
 
 class Watchdog {
  public:
-  // Both outlive it. From here on SIGTERM is the watchdog's.
-  Watchdog(Store& store, const RankStatus& status, WatchdogOptions options);
+  // Both outlive it. From here on SIGTERM is the watchdog's. After the last words the status is given up.
+  Watchdog(Store& store, RankStatus& status, WatchdogOptions options);
   ~Watchdog();  // the run is over: nothing is said any more
 
  private:
@@ -40,6 +42,6 @@ class Watchdog {
 // What a rank says of where it stands (JSON), and its operations in the shape of PyTorch's Flight Recorder, which
 // its analyser reads after a conversion to pickle.
 std::string position_json(const RankStatus& status, Rank rank);
-std::string flight_recorder_json(const RankStatus& status, Rank rank);
+std::string flight_recorder_json(const RankStatus& status, Rank rank, const std::string& library);
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

@@ -7,10 +7,17 @@
 #include <optional>
 #include <string>
 
-#include "backends/gloo/transport.h"
 #include "engine/base/result.h"
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
+
+// Where the ranks of a run meet.
+struct StoreAddress {
+  std::string host = "127.0.0.1";
+  int port = 0;
+  std::string
+      prefix;  // of all keys: a store that a launcher serves outlives the run, and one after it may meet there
+};
 
 // Thread-safe. Values are text.
 class Store {
@@ -28,7 +35,9 @@ class Store {
   Result<std::string> set_once(const std::string& key, const std::string& value);
   // Empty: not there.
   Result<std::optional<std::string>> get(const std::string& key);
-  // Waits for it; the error after `seconds` is kTimeout.
+  // A key that is not there is no error.
+  Status remove(const std::string& key);
+  // Waits for it, and keeps other callers waiting meanwhile; the error after `seconds` is kTimeout.
   Result<std::string> wait_for(const std::string& key, double seconds);
 
  private:
@@ -37,4 +46,4 @@ class Store {
   std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

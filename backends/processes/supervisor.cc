@@ -1,4 +1,4 @@
-#include "backends/gloo/supervisor.h"
+#include "backends/processes/supervisor.h"
 
 #include <algorithm>
 #include <atomic>
@@ -17,9 +17,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backends/gloo/watchdog.h"
+#include "backends/processes/watchdog.h"
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 
 std::string done_key(Rank rank) { return fmt::format("done/{}", rank); }
 
@@ -322,4 +322,4 @@ Result<Departure> supervise(const SupervisorOptions& options, const RankBody& bo
   return Supervision(options, body).run(conclude);
 }
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

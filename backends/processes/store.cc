@@ -1,4 +1,4 @@
-#include "backends/gloo/store.h"
+#include "backends/processes/store.h"
 
 #include <algorithm>
 #include <chrono>
@@ -15,7 +15,7 @@
 #include <torch/csrc/api/include/torch/version.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 namespace {
 
 constexpr double kGreeting = 10.0;  // seconds
@@ -50,6 +50,13 @@ Status greet(const c10::intrusive_ptr<::c10d::TCPStore>& tcp, const std::string&
   const std::string wrong = answer.get();
   if (!wrong.empty()) return fail(ErrorCode::kState, wrong);
   return {};
+}
+
+// Values have a byte in front: TCPStore leaves a message that ends in an empty value corked, and the kernel lets it go
+// after 200 ms.
+std::vector<std::uint8_t> stored(const std::string& value) { return bytes_of('=' + value); }
+std::string value_of(const std::vector<std::uint8_t>& bytes) {
+  return bytes.empty() ? std::string() : std::string(bytes.begin() + 1, bytes.end());
 }
 
 }  // namespace
@@ -126,7 +133,7 @@ int Store::port() const { return impl_->tcp->getPort(); }
 
 Status Store::set(const std::string& key, const std::string& value) {
   const Result<bool> done = impl_->call([&](::c10d::TCPStore& tcp) {
-    tcp.set(impl_->prefix + key, bytes_of(value));
+    tcp.set(impl_->prefix + key, stored(value));
     return true;
   });
   if (!done) return tl::unexpected(done.error());
@@ -135,8 +142,7 @@ Status Store::set(const std::string& key, const std::string& value) {
 
 Result<std::string> Store::set_once(const std::string& key, const std::string& value) {
   return impl_->call([&](::c10d::TCPStore& tcp) {
-    const std::vector<std::uint8_t> now = tcp.compareSet(impl_->prefix + key, {}, bytes_of(value));
-    return std::string(now.begin(), now.end());
+    return value_of(tcp.compareSet(impl_->prefix + key, {}, stored(value)));
   });
 }
 
@@ -144,9 +150,15 @@ Result<std::optional<std::string>> Store::get(const std::string& key) {
   return impl_->call([&](::c10d::TCPStore& tcp) -> std::optional<std::string> {
     const std::string full = impl_->prefix + key;
     if (!tcp.check({full})) return std::nullopt;
-    const std::vector<std::uint8_t> value = tcp.get(full);
-    return std::string(value.begin(), value.end());
+    return value_of(tcp.get(full));
   });
+}
+
+Status Store::remove(const std::string& key) {
+  const Result<bool> done =
+      impl_->call([&](::c10d::TCPStore& tcp) { return tcp.deleteKey(impl_->prefix + key); });
+  if (!done) return tl::unexpected(done.error());
+  return {};
 }
 
 Result<std::string> Store::wait_for(const std::string& key, double seconds) {
@@ -154,11 +166,10 @@ Result<std::string> Store::wait_for(const std::string& key, double seconds) {
   try {
     const std::string full = impl_->prefix + key;
     impl_->tcp->wait({full}, milliseconds_of(seconds));
-    const std::vector<std::uint8_t> value = impl_->tcp->get(full);
-    return std::string(value.begin(), value.end());
+    return value_of(impl_->tcp->get(full));
   } catch (const std::exception& error) {
     return fail(ErrorCode::kTimeout, fmt::format("'{}' did not come within {} s", key, seconds));
   }
 }
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes

@@ -1,4 +1,4 @@
-#include "backends/gloo/stall.h"
+#include "backends/processes/stall.h"
 
 #include <algorithm>
 #include <limits>
@@ -9,9 +9,8 @@
 
 #include "engine/base/hash.h"
 #include "engine/program/link.h"
-#include "sim/nccl_model.h"
 
-namespace plumbline::gloo {
+namespace plumbline::processes {
 namespace {
 
 using Json = nlohmann::json;
@@ -22,7 +21,7 @@ struct Words {
   std::uint32_t item = 0;
   std::optional<std::uint32_t> kernel;
   int arm = -1;
-  std::string program, at, computes;
+  std::string program, at, computes, awaits;
 };
 
 std::optional<Words> words_of(const std::string& text) {
@@ -37,12 +36,14 @@ std::optional<Words> words_of(const std::string& text) {
   words.program = json.value("program", "");
   words.at = json.value("at", "");
   words.computes = json.value("computes", "");
+  words.awaits = json.value("awaits", "");
   if (json.contains("kernel_item")) words.kernel = json.value("kernel_item", 0u);
   return words;
 }
 
 std::string place(Rank rank, const std::optional<Words>& words) {
   if (!words) return fmt::format("rank {} did not answer", rank);
+  if (!words->awaits.empty()) return fmt::format("rank {} {}", rank, words->awaits);
   if (!words->in_step) return fmt::format("rank {} is between steps, after step {}", rank, words->step);
   if (!words->computes.empty()) return fmt::format("rank {} computes {}", rank, words->computes);
   return fmt::format("rank {}'s host is at {}", rank, words->at);
@@ -50,7 +51,7 @@ std::string place(Rank rank, const std::optional<Words>& words) {
 
 }  // namespace
 
-Result<StallReport> explain_stall(const RunConfig& config, const RunPlan& plan,
+Result<StallReport> explain_stall(const RunConfig& config, const RunPlan& plan, const NcclModel& model,
                                   const std::map<Rank, std::string>& words) {
   StallReport report;
   std::vector<std::optional<Words>> all(static_cast<std::size_t>(config.grid.world()));
@@ -70,9 +71,15 @@ Result<StallReport> explain_stall(const RunConfig& config, const RunPlan& plan,
     report.lines.push_back(place(rank, all[static_cast<std::size_t>(rank)]));
   report.verdict.program = plan.main().name;
   if (program.empty()) {  // all who answered are between steps
+    const bool awaited = std::any_of(all.begin(), all.end(), [](const std::optional<Words>& said) {
+      return said && !said->awaits.empty();
+    });
     for (Rank rank = 0; rank < config.grid.world(); ++rank) {
-      if (!all[static_cast<std::size_t>(rank)])
+      const std::optional<Words>& said = all[static_cast<std::size_t>(rank)];
+      if (!said)
         report.stall.late.push_back({rank, -1, -1, "an unknown place: it did not answer"});
+      else if (awaited && said->awaits.empty())
+        report.stall.late.push_back({rank, -1, -1, "its work between steps, and the others wait for it"});
     }
     return report;
   }
@@ -100,9 +107,6 @@ Result<StallReport> explain_stall(const RunConfig& config, const RunPlan& plan,
     }
     positions.push_back(position);
   }
-  NcclModel model;
-  model.cross = model_of(config.sim).cross == CrossComm::kStrict ? CrossComm::kStrict : CrossComm::kFree;
-  model.launch_blocking = model_of(config.sim).launch_blocking;
   Result<Stall> stall = explain_positions(*linked, model, positions, value);
   if (!stall) return tl::unexpected(stall.error());
   report.stall = std::move(*stall);
@@ -116,4 +120,4 @@ Result<StallReport> explain_stall(const RunConfig& config, const RunPlan& plan,
   return report;
 }
 
-}  // namespace plumbline::gloo
+}  // namespace plumbline::processes
