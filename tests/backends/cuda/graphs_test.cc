@@ -105,9 +105,10 @@ std::shared_ptr<const Libraries> counting(const Libraries& libraries) {
 
 // Everything that runs a Program on the doubles.
 struct Bench {
-  Bench(const Program& program, const NcclModel& graphs, std::shared_ptr<const Libraries> given = nullptr)
+  Bench(const Program& program, const NcclModel& graphs, std::shared_ptr<const Libraries> given = nullptr,
+        const RunConfig& config = {})
       : linked(link_program(program).value()),
-        on(doubles(static_cast<int>(program.threads.size()))),
+        on(doubles(static_cast<int>(program.threads.size()), config_toml(config))),
         libraries(given ? std::move(given) : on.libraries),
         workers(program.threads.size()) {
     for (std::uint32_t r = 0; r < workers.size(); ++r) {
@@ -117,7 +118,8 @@ struct Bench {
     }
     transport = std::make_unique<NcclTransport>(local, ids);
     backend = std::make_unique<CudaBackend>(served, *transport, CudaOptions{});
-    driver = std::make_unique<CudaDriver>(*backend, clock, DriverOptions{kTimeout, default_model(), graphs});
+    driver =
+        std::make_unique<CudaDriver>(*backend, clock, DriverOptions{kTimeout, model_of(config.sim), graphs});
   }
   static constexpr Nanoseconds kTimeout = 1000000000;
   LinkedProgram linked;
@@ -238,6 +240,36 @@ TEST(CudaGraphs, AGraphThatHasToEndBeforeTheOtherBeginsIsRefused) {
   const Status status = set_program(tiny.finish(), default_model());
   ASSERT_FALSE(status);
   EXPECT_THAT(status.error().message, HasSubstr("N18"));
+}
+
+// Collectives in different order: NCCL may run them beside each other, and need not. Who is sure that it does, and is
+// wrong, has a step that stands still inside a graph, and ends.
+TEST(CudaGraphs, AStandstillInAGraphIsFoundAndReleased) {
+  test::TinyProgram tiny(2);
+  const int c = tiny.comm("c", {0, 1});
+  const int d = tiny.comm("d", {0, 1});
+  const int s = tiny.stream("s");
+  const int t = tiny.stream("t");
+  tiny.group(0, s, {test::all_reduce(c)}).group(0, t, {test::all_reduce(d)});
+  tiny.group(1, t, {test::all_reduce(d)}).group(1, s, {test::all_reduce(c)});
+  const Program program = with_graphs(tiny.finish()).value();
+  RunConfig config;
+  for (const CrossComm cross : {CrossComm::kFree, CrossComm::kStrict}) {
+    config.sim.cross = cross;
+    Bench bench(program, default_model(), nullptr, config);
+    const Status ready = bench.driver->set_program(bench.linked);
+    ASSERT_TRUE(ready) << ready.error().text();
+    RunRecord record = record_for(program);
+    const Result<SimStep> step = bench.driver->run_step(0, record);
+    ASSERT_TRUE(step) << step.error().text();
+    EXPECT_EQ(step->completed, cross == CrossComm::kFree);
+    EXPECT_EQ(bench.backend->captures(), 2u);
+    if (step->completed) continue;
+    ASSERT_FALSE(step->findings.empty());
+    EXPECT_EQ(step->findings.front().kind, FindingKind::kDeadlock);
+    EXPECT_EQ(step->findings.front().cause, "cycle");
+    EXPECT_EQ(bench.on.incomplete(), 0);
+  }
 }
 
 TEST(CudaGraphs, AreRefusedWhereAReplayWouldNotBeWhatWasCaptured) {
