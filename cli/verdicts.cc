@@ -4,6 +4,7 @@
 
 #include "engine/base/text.h"
 #include "engine/base/workers.h"
+#include "engine/program/graphs.h"
 #include "engine/program/link.h"
 #include "sim/advice.h"
 #include "sim/examine.h"
@@ -25,6 +26,15 @@ Result<Verdict> proved(const LinkedProgram& linked, const CheckOptions& options)
   return check_program(linked, options);
 }
 
+// What needs no mode: slots, gradients, memory. Of graphs that a configuration asked for it is proved on their calls.
+Result<Verdict> proved_of_graphs(const Input& input, const Program& program, const CheckOptions& options) {
+  if (!input.config.schedule.cuda_graphs || !program.extras.graphs) return Verdict{};
+  const Program calls = without_graphs(program);
+  const Result<LinkedProgram> linked = link_program(calls);
+  if (!linked) return tl::unexpected(linked.error());
+  return is_provable(*linked) ? proved(*linked, options) : Verdict{};
+}
+
 Result<Verdict> verdict_of(const Input& input, const Program* program, const JudgeOptions& judging) {
   if (!input.structure.empty()) {
     Verdict verdict;
@@ -38,7 +48,7 @@ Result<Verdict> verdict_of(const Input& input, const Program* program, const Jud
   options.memory_limit = judging.memory_limit;
   options.time = TimeModel(input.config);
   const bool plain = is_provable(*linked);
-  Result<Verdict> verdict = plain ? proved(*linked, options) : Verdict{};
+  Result<Verdict> verdict = plain ? proved(*linked, options) : proved_of_graphs(input, *program, options);
   if (!verdict) return verdict;
   if (!judging.modes.empty() || !plain) {
     verdict->program = program->name;

@@ -220,7 +220,7 @@ class Explainer {
       if (const auto all = world_.collective_connections().waiting(thing.index); all.communicator >= 0)
         return expand_first_collective(thing, all);
       if (thing.index >= hosts_.size() || hosts_[thing.index].last.state != AdvanceState::kBlocked) return;
-      wait_for_node(thing.node, static_cast<NodeId>(hosts_[thing.index].last.waiting_for),
+      wait_for_node(thing.node, world_.seen(static_cast<NodeId>(hosts_[thing.index].last.waiting_for)),
                     "the host waits for it");
       return;
     }

@@ -233,7 +233,11 @@ std::vector<NcclRule> rules_of_calls() {
        S::kAlways,
        "What a CUDA graph captured starts after what is before its launch on the launching stream, orders "
        "itself as "
-       "it was captured, and what is behind the launch waits for all of it. The streams of a group are all "
+       "it was captured, and what is behind the launch waits for all of it. An edge that crosses is for all "
+       "of it "
+       "too: a wait inside for an event of outside, and one outside for an event of inside. The streams of a "
+       "group "
+       "are all "
        "captured "
        "by one graph, or none is: else the call is ncclInvalidUsage - or, where communicators differ, the "
        "launch, and "

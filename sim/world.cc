@@ -336,7 +336,9 @@ Result<Issued> World::group(const GroupCall& call) {
   }
   const NodeId done =
       enqueue_group(call.thread, call.first_item, first, count, call.stream, call.after_compute);
-  return Issued{options_.model.launch_blocking ? done : 0, done};
+  // What a graph captures is not launched by the call.
+  const bool blocks = options_.model.launch_blocking && !threads_[call.thread].graph.open;
+  return Issued{blocks ? done : 0, done};
 }
 
 // Where the pieces end in which entries of one communicator and kind are executed. Puts the entries into the
@@ -421,30 +423,15 @@ std::vector<int> World::other_streams(EntryId first, std::uint32_t count, int st
   return others;
 }
 
-// Opens streams that begin where the graph is launched, and at its end gathers them there.
-Status World::graph(std::uint32_t thread, int stream, bool begin) {
-  Graph& graph = threads_[thread].graph;
-  if (begin) {
-    const NodeId start = graph_.add(NodeKind::kPoint, thread, kNoItem);
-    enqueue(start, stream);
-    graph_.seal(start);
-    graph.streams.assign(program().streams.size(), Stream{start, {}});
-    graph.stream = stream;
-    graph.open = true;
+Status World::stream_wait(std::uint32_t thread, int stream, Token token) {
+  const NodeId node = seen(static_cast<NodeId>(token));
+  if (graph_[node].done) return {};
+  // A capture cannot refer to what is outside: the graph as a whole waits for that.
+  if (const Graph& graph = threads_[thread].graph;
+      graph.open && (graph_[node].thread != thread || node < graph.start)) {
+    graph_.depend(graph.start, node, Because::kWaitsFor);
     return {};
   }
-  const NodeId end = graph_.add(NodeKind::kPoint, thread, kNoItem);
-  for (std::size_t s = 0; s < graph.streams.size(); ++s)
-    graph_.depend(end, tail(thread, static_cast<int>(s), kNoItem), Because::kWaitsFor);
-  graph.open = false;
-  enqueue(end, graph.stream);
-  graph_.seal(end);
-  return {};
-}
-
-Status World::stream_wait(std::uint32_t thread, int stream, Token token) {
-  const auto node = static_cast<NodeId>(token);
-  if (graph_[node].done) return {};
   streams_of(thread)[static_cast<std::size_t>(stream)].waits.push_back(node);
   // In a hardware queue the wait itself holds back what is behind it.
   if (options_.model.hw_queues > 0) tail(thread, stream, kNoItem);
@@ -455,8 +442,13 @@ Result<Token> World::marker(std::uint32_t thread, int stream) {
   const std::uint32_t item = kNoItem;
   if (stream >= 0) return Token{tail(thread, stream, item)};
   const NodeId all = graph_.add(NodeKind::kPoint, thread, item);
-  for (std::size_t s = 0; s < streams_of(thread).size(); ++s) {
-    graph_.depend(all, tail(thread, static_cast<int>(s), item), Because::kWaitsFor);
+  if (threads_[thread].graph.open) {
+    // What is in the graph is not on the device yet.
+    for (const Stream& queue : device_of(thread).streams)
+      if (queue.tail != threads_[thread].graph.start) graph_.depend(all, queue.tail, Because::kWaitsFor);
+  } else {
+    for (std::size_t s = 0; s < streams_of(thread).size(); ++s)
+      graph_.depend(all, tail(thread, static_cast<int>(s), item), Because::kWaitsFor);
   }
   graph_.seal(all);
   return Token{all};
@@ -484,7 +476,7 @@ Result<double> World::value(std::uint32_t thread, unsigned variable) {
 
 Poll World::poll(std::uint32_t /*thread*/, Token token) {
   // The reasons of a wait that never ends are worked out by sim/deadlock.cc, once.
-  if (graph_[static_cast<NodeId>(token)].done) return {};
+  if (graph_[seen(static_cast<NodeId>(token))].done) return {};
   return {PollState::kPending, {}};
 }
 

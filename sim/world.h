@@ -4,9 +4,9 @@
 // A rank is a device; its host threads share the streams, the slots and the launch order of it.
 //
 // Files: world.cc - the Backend's calls, in host order; world_connect.cc - hosts held by connections;
-// world_comm.cc - calls on communicators; world_failures.cc - processes that end; world_live.cc - calls that come
-// one at a time; world_run.cc - what starts and completes on the devices, in virtual time; channels, collectives,
-// connect, lifecycle, slots, device_graph, cores - one rule each.
+// world_comm.cc - calls on communicators; world_failures.cc - processes that end; world_graphs.cc - CUDA graphs;
+// world_live.cc - calls that come one at a time; world_run.cc - what starts and completes on the devices, in virtual
+// time; channels, collectives, connect, lifecycle, slots, device_graph, cores - one rule each.
 #pragma once
 
 #include <cstdint>
@@ -51,7 +51,7 @@ class World final : public Backend, private SlotStore {
   Result<Token> read(std::uint32_t thread, std::uint32_t item_index, unsigned variable) override;
   Result<double> value(std::uint32_t thread, unsigned variable) override;
   Result<Issued> comm(std::uint32_t thread, std::uint32_t item_index, Item item) override;
-  Status graph(std::uint32_t thread, int stream, bool begin) override;
+  Result<Token> graph(std::uint32_t thread, int stream, bool begin) override;
   Status failure(std::uint32_t thread, std::uint32_t item_index, Item item) override;
   Poll poll(std::uint32_t thread, Token token) override;
 
@@ -105,6 +105,8 @@ class World final : public Backend, private SlotStore {
   std::pair<std::uint32_t, std::uint32_t> threads_of(Rank rank) const {
     return {first_thread_[static_cast<std::size_t>(rank)], first_thread_[static_cast<std::size_t>(rank) + 1]};
   }
+  // What others wait for when they wait for the node: of one in a graph that is launched, the whole graph (N18).
+  NodeId seen(NodeId node) const;
   std::int32_t channel_of(std::uint32_t route) const { return routes_[route].channel; }
   // Agents that set up connections: one a host thread, then those that work for nonblocking calls.
   std::uint32_t agents() const { return static_cast<std::uint32_t>(agents_.size()); }
@@ -168,12 +170,14 @@ class World final : public Backend, private SlotStore {
   // What a graph launch holds: streams of its own, which begin at its launch.
   struct Graph {
     bool open = false;
-    int stream = 0;  // that it is launched on
+    int stream = 0;    // that it is launched on
+    NodeId start = 0;  // its launch, which may come once the host has got to the graph's end
     std::vector<Stream> streams;
   };
   struct ThreadState {
     std::vector<double> values;
     Graph graph;
+    std::vector<std::pair<NodeId, NodeId>> graphs;  // that are launched: first and last node, ascending
     std::vector<EventRow> events;
     std::vector<MemoryPoint> memory;
   };

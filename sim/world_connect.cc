@@ -18,10 +18,12 @@ std::uint32_t World::idle_agent(std::uint32_t thread) {
 
 // Nothing: all connections of the group are up, and it may be enqueued. A blocking call holds its host until they are.
 // A nonblocking one returns ncclInProgress: the group is enqueued once they are, behind whatever its streams have got
-// by then, and its communicators take no other call before (N79).
+// by then, and its communicators take no other call before (N79). A capture holds the host in any case: it cannot end
+// before what it captures is called (N18).
 std::optional<Issued> World::begin_connections(const GroupCall& call, EntryId first, std::uint32_t count) {
   const LinkedEndpoint& linked = linked_->endpoints[entries_[first].route];
-  const bool blocks = lifecycle_.blocking(linked.communicator, linked.position);
+  const bool captures = threads_[call.thread].graph.open;
+  const bool blocks = captures || lifecycle_.blocking(linked.communicator, linked.position);
   const std::uint32_t agent = blocks ? call.thread : idle_agent(call.thread);
   Held& held = agents_[agent].held;
   held = {first, count, call.first_item, call.stream, call.after_compute, 0, 0};
@@ -33,7 +35,7 @@ std::optional<Issued> World::begin_connections(const GroupCall& call, EntryId fi
     mark_connecting(held, held.connect);
     return Issued{0, held.done};
   }
-  return Issued{options_.model.launch_blocking ? held.done : held.connect, held.done};
+  return Issued{options_.model.launch_blocking && !captures ? held.done : held.connect, held.done};
 }
 
 // The group's communicators are in progress until the node is over; 0: no longer.

@@ -56,12 +56,13 @@ bool World::fire_core() {
 }
 
 void World::wake_on(std::uint32_t thread, Token token) {
-  Node& node = graph_[static_cast<NodeId>(token)];
+  const NodeId id = seen(static_cast<NodeId>(token));
+  Node& node = graph_[id];
   PL_ASSERT(!node.done);
   if (node.thread == thread) {
     node.wakes_host = true;
   } else {
-    other_hosts_[static_cast<NodeId>(token)].push_back(thread);
+    other_hosts_[id].push_back(thread);
   }
 }
 

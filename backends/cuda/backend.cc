@@ -106,12 +106,15 @@ Status CudaBackend::set_program(const LinkedProgram& linked) {
   linked_ = &linked;
   if (linked.program->threads.size() != static_cast<std::size_t>(linked.program->grid.world()))
     return fail(ErrorCode::kUnsupported, "the CUDA backend takes one host thread a rank");
-  if (linked.program->extras != ProgramExtras{}) {
+  ProgramExtras taken;
+  taken.graphs = linked.program->extras.graphs;
+  if (linked.program->extras != taken) {
     return fail(
         ErrorCode::kUnsupported,
-        "the CUDA backend takes no groups on several streams, no graphs, no legacy default stream and "
-        "no processes that end");
+        "the CUDA backend takes no groups on several streams, no legacy default stream and no processes "
+        "that end");
   }
+  PL_TRY(check_graphs());
   index_.assign(linked.program->threads.size(), ranks_.size());
   const Result<std::vector<int>> rows = transport_->stream_rows(linked);
   if (!rows) return tl::unexpected(rows.error());
@@ -162,7 +165,9 @@ Status CudaBackend::prepare(Rank& rank) {
     PL_TRY(rank.served.kernels->bind(row, {slot.memory.get(), row.bytes, row.dtype}, compute));
   }
   const LiveSlots live(program(), thread, *rank.served.kernels);
-  for (const auto& [sort, count] : live.peaks) PL_TRY(rank.pool.reserve(sort, count + 2));
+  PL_TRY(own_blocks(rank));
+  for (const auto& [sort, count] : live.peaks)
+    if (!rank.graphs) PL_TRY(rank.pool.reserve(sort, count + 2));
   return rank.served.kernels->warm_up(program(), live.unseen, rank.stream(kComputeStream));
 }
 
@@ -173,11 +178,13 @@ Status CudaBackend::begin_step(const LinkedProgram& linked) {
   log_.begin(program());
   tokens_.clear();
   operations_.clear();
+  graphs_.clear();
   completed_ = 0;
   if (options_.activity != nullptr) options_.activity->begin_step();
   for (const auto& rank : ranks_) {
     rank->events.reset();
     rank->instances.clear();
+    rank->written.clear();
     rank->pool.settle();
     rank->slots->begin_step();
     rank->memory.clear();
@@ -218,7 +225,12 @@ Result<std::byte*> CudaBackend::memory_for(Rank& rank, const sim::Use& use, bool
   const std::optional<MemoryKind> kind = rank.served.kernels->memory(row);
   if (!kind) return nullptr;
   Rank::Instance& instance = rank.instances[use.instance];
-  if (instance.has_block) return instance.data;
+  if (instance.has_block || instance.data != nullptr) return instance.data;
+  if (rank.graphs) {
+    const Result<std::byte*> own = own_block(rank, use);
+    if (own) instance.data = *own;
+    return own;
+  }
   // A fragment may read what nobody wrote: it gets a block as well.
   const Result<MemoryPool::BlockId> block =
       rank.pool.take({*kind, row.bytes}, [this](Token token) { return done(token); });
@@ -264,6 +276,20 @@ Poll CudaBackend::poll(std::uint32_t /*thread*/, Token token) {
   Rank& rank = rank_of(state.thread);
   if (std::optional<Error> error = rank.served.kernels->error_so_far())
     return {PollState::kFailed, std::move(error->message)};
+  if (state.captures) {
+    const Result<bool> through = go_on(rank);
+    if (!through) return {PollState::kFailed, through.error().message};
+    // What waits here may have been moved meanwhile.
+    tokens_[static_cast<std::size_t>(token - 1)].done = *through;
+    return *through ? Poll{} : Poll{PollState::kPending, "a group that is being captured is not issued yet"};
+  }
+  if (state.graph != 0) {
+    const Token end = graphs_[state.graph - 1].end;
+    if (end == 0) return {PollState::kPending, "its graph is not launched yet"};
+    Poll whole = poll(state.thread, end);
+    state.done = whole.state == PollState::kDone;
+    return whole;
+  }
   if (state.on_stream != 0) {
     Poll group = poll(state.thread, state.on_stream);
     const bool still = tokens_[static_cast<std::size_t>(state.on_stream - 1)].deferred;
@@ -302,8 +328,15 @@ Poll CudaBackend::poll(std::uint32_t /*thread*/, Token token) {
 }
 
 std::size_t CudaBackend::completed() {
+  std::uint32_t pending = 0;  // a graph: that of its other operations is not asked for again
   for (Operation& operation : operations_) {
-    if (operation.done || !done(operation.end)) continue;
+    if (operation.done) continue;
+    const std::uint32_t graph = tokens_[static_cast<std::size_t>(operation.end - 1)].graph;
+    if (graph != 0 && graph == pending) continue;
+    if (!done(operation.end)) {
+      pending = graph;
+      continue;
+    }
     operation.done = true;
     ++completed_;
     if (options_.activity != nullptr)
@@ -319,7 +352,8 @@ void CudaBackend::look_at_starts() {
   for (std::size_t i = 0; i < operations_.size(); ++i) {
     Operation& operation = operations_[i];
     if (operation.done || !seen.insert(operation.stream).second) continue;
-    if (operation.started || operation.start == nullptr) continue;
+    // The events of a graph are of its last launch until they are recorded again.
+    if (operation.started || operation.start == nullptr || operation.finish != nullptr) continue;
     const Libraries& on = *rank_of(operation.thread).local().device.libraries;
     operation.started = on.cuda.cudaEventQuery(operation.start) == kCudaSuccess;
     if (operation.started) options_.activity->started(i);

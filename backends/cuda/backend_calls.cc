@@ -60,27 +60,39 @@ Result<Issued> CudaBackend::launch(std::uint32_t thread, std::uint32_t item_inde
     const bool fresh = use.access == sim::Access::kWrite && !row.persistent;
     const Result<std::byte*> data = memory_for(rank, use, fresh);
     if (!data) return tl::unexpected(data.error());
-    if (fresh && options_.clear_slots && *data != nullptr)
-      PL_CUDA(on, cudaMemsetAsync, *data, 0, static_cast<std::size_t>(row.bytes), stream);
+    if (fresh && options_.clear_slots && *data != nullptr) {
+      if (rank.open) {
+        add(rank, {.what = GraphCommand::What::kClear, .stream = stream, .data = *data, .bytes = row.bytes});
+      } else {
+        PL_CUDA(on, cudaMemsetAsync, *data, 0, static_cast<std::size_t>(row.bytes), stream);
+      }
+    }
     memory.push_back(
         {{use.slot_class, row.per_microbatch ? microbatch : kNoMicrobatch}, {*data, row.bytes, row.dtype}});
   }
   note_memory(rank);
   Operation operation{thread, item_index, 1, item_stream(item)};
-  if (options_.record_events) {
-    const Result<EventHandle> start = start_event(rank, stream);
-    if (!start) return tl::unexpected(start.error());
-    operation.start = *start;
+  if (rank.open) {
+    operation.end = add(rank, {.what = GraphCommand::What::kKernel,
+                               .stream = stream,
+                               .item = item_index,
+                               .slots = std::move(memory)});
+  } else {
+    if (options_.record_events) {
+      const Result<EventHandle> start = start_event(rank, stream);
+      if (!start) return tl::unexpected(start.error());
+      operation.start = *start;
+    }
+    PL_TRY(rank.served.kernels->launch({&program(), number, item_ref(item), microbatch}, memory, stream));
+    const Result<Token> end = record(rank, stream);
+    if (!end) return tl::unexpected(end.error());
+    operation.end = *end;
+    for (const sim::Use& use : uses) used_by(rank, use, *end);
   }
-  PL_TRY(rank.served.kernels->launch({&program(), number, item_ref(item), microbatch}, memory, stream));
-  const Result<Token> end = record(rank, stream);
-  if (!end) return tl::unexpected(end.error());
-  operation.end = *end;
   keep(operation);
-  for (const sim::Use& use : uses) used_by(rank, use, *end);
   for (const std::uint16_t slot : kernel.frees) release(rank, slot, microbatch, item_index);
   note_memory(rank);
-  return Issued{0, *end};
+  return Issued{0, operation.end};
 }
 
 // The group's operations with their memory, in call order; collectives of no bytes are dropped (N60).
@@ -140,14 +152,20 @@ Result<Issued> CudaBackend::group(const GroupCall& call) {
     }
     Operation operation{call.thread, call.first_item, static_cast<std::uint32_t>(call.entries.size()),
                         call.stream};
-    if (options_.record_events) {
+    if (options_.record_events && !rank.open) {
       const Result<EventHandle> start = start_event(rank, stream);
       if (!start) return tl::unexpected(start.error());
       operation.start = *start;
     }
-    const Result<bool> now = transport_->enqueue({call.thread, stream, std::move(*ops)});
+    Result<bool> now = true;
+    if (!rank.open) now = transport_->enqueue({call.thread, stream, std::move(*ops)});
     if (!now) return tl::unexpected(now.error());
-    if (*now) {
+    if (rank.open) {
+      issued.done = add(rank, {.what = GraphCommand::What::kGroup,
+                               .stream = stream,
+                               .item = call.first_item,
+                               .ops = std::move(*ops)});
+    } else if (*now) {
       const Result<Token> end = record(rank, stream);
       if (!end) return tl::unexpected(end.error());
       issued.done = *end;
@@ -167,7 +185,8 @@ Result<Issued> CudaBackend::group(const GroupCall& call) {
     }
     operation.end = issued.done;
     keep(operation);
-    for (const sim::Use& use : uses) used_by(rank, use, issued.done);
+    for (const sim::Use& use : uses)
+      if (!rank.open) used_by(rank, use, issued.done);
   }
   for (std::size_t i = 0; i < call.entries.size(); ++i) {
     const Endpoint& endpoint = program().endpoints[item_ref(call.entries[i])];
@@ -183,12 +202,14 @@ Status CudaBackend::stream_wait(std::uint32_t thread, int stream, Token token) {
   if (token == 0) return {};
   const TokenState& state = tokens_[static_cast<std::size_t>(token - 1)];
   if (state.done) return {};
+  if (state.graph != 0) return wait_for_graph(thread, stream, state);
   if (state.event == nullptr) {
     for (const Token part : state.parts) PL_TRY(stream_wait(thread, stream, part));
     return {};
   }
   Rank& rank = rank_of(thread);
-  const StreamHandle waiting = rank.stream(stream);
+  // Inside a graph: its capture cannot refer to what is outside, so that its launch waits.
+  const StreamHandle waiting = rank.stream(rank.open ? rank.open->stream : stream);
   if (waiting == state.stream) return {};  // it is ahead on the same stream
   PL_CUDA(*rank.local().device.libraries, cudaStreamWaitEvent, waiting, state.event, 0);
   return {};
@@ -196,6 +217,7 @@ Status CudaBackend::stream_wait(std::uint32_t thread, int stream, Token token) {
 
 Result<Token> CudaBackend::marker(std::uint32_t thread, int stream) {
   Rank& rank = rank_of(thread);
+  if (rank.open) return add(rank, {.what = GraphCommand::What::kPoint, .stream = rank.stream(stream)});
   if (stream >= 0) return record(rank, rank.stream(stream));
   TokenState all;
   all.thread = thread;
@@ -305,7 +327,9 @@ Result<std::vector<Finding>> CudaBackend::end_step(int step, bool was_completed,
       if (operation.thread != thread || operation.start == nullptr || !operation.done) continue;
       float start = 0;
       float end = 0;
-      const EventHandle last = tokens_[static_cast<std::size_t>(operation.end - 1)].event;
+      const EventHandle last = operation.finish != nullptr
+                                   ? operation.finish
+                                   : tokens_[static_cast<std::size_t>(operation.end - 1)].event;
       PL_CUDA(on, cudaEventElapsedTime, &start, rank->epoch, operation.start);
       PL_CUDA(on, cudaEventElapsedTime, &end, rank->epoch, last);
       for (const std::uint32_t index : executed_order(operation)) {

@@ -32,6 +32,12 @@ constexpr int kCudaErrorInvalidHandle = 400;  // cudaErrorInvalidResourceHandle
 constexpr int kCudaErrorNotReady = 600;
 constexpr int kCudaErrorNotSupported = 801;
 constexpr int kCudaErrorCaptureUnsupported = 900;  // cudaErrorStreamCaptureUnsupported
+constexpr int kCudaErrorCaptureInvalidated = 901;  // cudaErrorStreamCaptureInvalidated
+constexpr int kCudaErrorCaptureMerge = 902;        // cudaErrorStreamCaptureMerge
+constexpr int kCudaErrorCaptureUnmatched = 903;    // cudaErrorStreamCaptureUnmatched
+constexpr int kCudaErrorCaptureUnjoined = 904;     // cudaErrorStreamCaptureUnjoined
+constexpr int kCudaErrorCaptureIsolation = 905;    // cudaErrorStreamCaptureIsolation
+constexpr int kCudaErrorCapturedEvent = 907;       // cudaErrorCapturedEvent
 
 constexpr unsigned kStreamNonBlocking = 1;    // cudaStreamNonBlocking
 constexpr unsigned kEventDefault = 0;         // with timing
@@ -40,6 +46,8 @@ constexpr unsigned kHostAllocPortable = 1;    // cudaHostAllocPortable
 constexpr unsigned kHostAllocMapped = 2;      // cudaHostAllocMapped
 constexpr int kMemcpyDefault = 4;             // cudaMemcpyDefault: the direction follows from the pointers
 constexpr int kCaptureModeThreadLocal = 1;    // cudaStreamCaptureModeThreadLocal
+constexpr int kCaptureModeRelaxed = 2;        // cudaStreamCaptureModeRelaxed
+constexpr unsigned kEventRecordExternal = 1;  // cudaEventRecordExternal
 constexpr int kComputeMajor = 75;             // cudaDevAttrComputeCapabilityMajor
 constexpr int kComputeMinor = 76;             // cudaDevAttrComputeCapabilityMinor
 constexpr int kMultiprocessors = 16;          // cudaDevAttrMultiProcessorCount
@@ -49,38 +57,39 @@ constexpr unsigned kWaitValueGeq = 0;         // CU_STREAM_WAIT_VALUE_GEQ: (int3
 constexpr unsigned kWriteValueDefault = 0;    // CU_STREAM_WRITE_VALUE_DEFAULT
 
 // X(name, (parameters)): functions of libcudart that return cudaError_t.
-#define PLUMBLINE_CUDA_RUNTIME(X)                                                                 \
-  X(cudaRuntimeGetVersion, (int*))                                                                \
-  X(cudaDriverGetVersion, (int*))                                                                 \
-  X(cudaGetDeviceCount, (int*))                                                                   \
-  X(cudaSetDevice, (int))                                                                         \
-  X(cudaGetDevice, (int*))                                                                        \
-  X(cudaDeviceGetAttribute, (int*, int, int))                                                     \
-  X(cudaMemGetInfo, (std::size_t*, std::size_t*))                                                 \
-  X(cudaGetLastError, ())                                                                         \
-  X(cudaMalloc, (void**, std::size_t))                                                            \
-  X(cudaFree, (void*))                                                                            \
-  X(cudaHostAlloc, (void**, std::size_t, unsigned))                                               \
-  X(cudaMallocManaged, (void**, std::size_t, unsigned))                                           \
-  X(cudaFreeHost, (void*))                                                                        \
-  X(cudaStreamCreateWithFlags, (plumbline::cuda::StreamHandle*, unsigned))                        \
-  X(cudaStreamDestroy, (plumbline::cuda::StreamHandle))                                           \
-  X(cudaStreamQuery, (plumbline::cuda::StreamHandle))                                             \
-  X(cudaStreamWaitEvent, (plumbline::cuda::StreamHandle, plumbline::cuda::EventHandle, unsigned)) \
-  X(cudaEventCreateWithFlags, (plumbline::cuda::EventHandle*, unsigned))                          \
-  X(cudaEventDestroy, (plumbline::cuda::EventHandle))                                             \
-  X(cudaEventRecord, (plumbline::cuda::EventHandle, plumbline::cuda::StreamHandle))               \
-  X(cudaEventQuery, (plumbline::cuda::EventHandle))                                               \
-  X(cudaEventElapsedTime, (float*, plumbline::cuda::EventHandle, plumbline::cuda::EventHandle))   \
-  X(cudaMemcpyAsync, (void*, const void*, std::size_t, int, plumbline::cuda::StreamHandle))       \
-  X(cudaMemsetAsync, (void*, int, std::size_t, plumbline::cuda::StreamHandle))                    \
-  X(cudaLaunchHostFunc, (plumbline::cuda::StreamHandle, plumbline::cuda::HostFunction, void*))    \
-  X(cudaStreamBeginCapture, (plumbline::cuda::StreamHandle, int))                                 \
-  X(cudaStreamEndCapture, (plumbline::cuda::StreamHandle, plumbline::cuda::GraphHandle*))         \
-  X(cudaGraphInstantiateWithFlags,                                                                \
-    (plumbline::cuda::GraphExecHandle*, plumbline::cuda::GraphHandle, unsigned long long))        \
-  X(cudaGraphLaunch, (plumbline::cuda::GraphExecHandle, plumbline::cuda::StreamHandle))           \
-  X(cudaGraphDestroy, (plumbline::cuda::GraphHandle))                                             \
+#define PLUMBLINE_CUDA_RUNTIME(X)                                                                      \
+  X(cudaRuntimeGetVersion, (int*))                                                                     \
+  X(cudaDriverGetVersion, (int*))                                                                      \
+  X(cudaGetDeviceCount, (int*))                                                                        \
+  X(cudaSetDevice, (int))                                                                              \
+  X(cudaGetDevice, (int*))                                                                             \
+  X(cudaDeviceGetAttribute, (int*, int, int))                                                          \
+  X(cudaMemGetInfo, (std::size_t*, std::size_t*))                                                      \
+  X(cudaGetLastError, ())                                                                              \
+  X(cudaMalloc, (void**, std::size_t))                                                                 \
+  X(cudaFree, (void*))                                                                                 \
+  X(cudaHostAlloc, (void**, std::size_t, unsigned))                                                    \
+  X(cudaMallocManaged, (void**, std::size_t, unsigned))                                                \
+  X(cudaFreeHost, (void*))                                                                             \
+  X(cudaStreamCreateWithFlags, (plumbline::cuda::StreamHandle*, unsigned))                             \
+  X(cudaStreamDestroy, (plumbline::cuda::StreamHandle))                                                \
+  X(cudaStreamQuery, (plumbline::cuda::StreamHandle))                                                  \
+  X(cudaStreamWaitEvent, (plumbline::cuda::StreamHandle, plumbline::cuda::EventHandle, unsigned))      \
+  X(cudaEventCreateWithFlags, (plumbline::cuda::EventHandle*, unsigned))                               \
+  X(cudaEventDestroy, (plumbline::cuda::EventHandle))                                                  \
+  X(cudaEventRecord, (plumbline::cuda::EventHandle, plumbline::cuda::StreamHandle))                    \
+  X(cudaEventRecordWithFlags, (plumbline::cuda::EventHandle, plumbline::cuda::StreamHandle, unsigned)) \
+  X(cudaEventQuery, (plumbline::cuda::EventHandle))                                                    \
+  X(cudaEventElapsedTime, (float*, plumbline::cuda::EventHandle, plumbline::cuda::EventHandle))        \
+  X(cudaMemcpyAsync, (void*, const void*, std::size_t, int, plumbline::cuda::StreamHandle))            \
+  X(cudaMemsetAsync, (void*, int, std::size_t, plumbline::cuda::StreamHandle))                         \
+  X(cudaLaunchHostFunc, (plumbline::cuda::StreamHandle, plumbline::cuda::HostFunction, void*))         \
+  X(cudaStreamBeginCapture, (plumbline::cuda::StreamHandle, int))                                      \
+  X(cudaStreamEndCapture, (plumbline::cuda::StreamHandle, plumbline::cuda::GraphHandle*))              \
+  X(cudaGraphInstantiateWithFlags,                                                                     \
+    (plumbline::cuda::GraphExecHandle*, plumbline::cuda::GraphHandle, unsigned long long))             \
+  X(cudaGraphLaunch, (plumbline::cuda::GraphExecHandle, plumbline::cuda::StreamHandle))                \
+  X(cudaGraphDestroy, (plumbline::cuda::GraphHandle))                                                  \
   X(cudaGraphExecDestroy, (plumbline::cuda::GraphExecHandle))
 
 // X(name, symbol, (parameters)): functions of libcuda that return CUresult. The symbol carries the version that

@@ -10,6 +10,7 @@
 
 #include "engine/base/assert.h"
 #include "engine/runtime/interpreter.h"
+#include "sim/examine.h"
 #include "sim/positions.h"
 #include "sim/verify/check.h"
 #include "sim/verify/matching.h"
@@ -82,9 +83,28 @@ CudaDriver::CudaDriver(CudaBackend& backend, HostClock& clock, DriverOptions opt
   PL_ASSERT(options.status == nullptr || backend.threads().size() == 1);
 }
 
+// A graph's sends wait for their receivers and its launch is one thing, so that a Program may stand still as graphs and
+// in no other way.
+Status CudaDriver::judge_graphs(const LinkedProgram& linked) const {
+  const Result<ModeVerdict> verdict = examine_mode(linked, options_.graphs, TimeModel{});
+  if (!verdict) return tl::unexpected(verdict.error());
+  if (verdict->completes && verdict->findings.empty()) return {};
+  const Finding* finding = verdict->findings.empty() ? nullptr : &verdict->findings.front();
+  for (const Finding& other : verdict->findings)
+    if (other.kind == FindingKind::kDeadlock && finding->kind != FindingKind::kDeadlock) finding = &other;
+  std::string why = finding == nullptr ? "it does not complete" : finding->why;
+  if (why.ends_with('.')) why.pop_back();
+  return fail(
+      ErrorCode::kState,
+      fmt::format("nothing is captured: launched as CUDA graphs (N18, N37), {} does not hold under {}: {}; "
+                  "'plumbline check' shows all of it, and without --cuda-graphs it may run",
+                  linked.program->name, options_.graphs.name(), why));
+}
+
 Status CudaDriver::set_program(const LinkedProgram& linked) {
   if (given_up()) return gave_up();
   linked_ = &linked;
+  if (linked.program->extras.graphs) PL_TRY(judge_graphs(linked));
   PL_TRY(backend_->set_program(linked));
   crossed_ = is_provable(linked) ? verify::crossed_labels(verify::make_world(linked))
                                  : std::array<std::vector<Finding>, 2>{};

@@ -38,6 +38,8 @@ struct DriverOptions {
   NcclModel model;  // what the explanation of a standstill assumes
   // Where this process serves one rank; outlives the driver. A standstill is then the watchdog's, whatever the timeout.
   RankStatus* status = nullptr;
+  // In which a Program with graphs has to complete before anything of it is captured.
+  NcclModel graphs = certification_model();
 };
 
 class CudaDriver {
@@ -45,7 +47,8 @@ class CudaDriver {
   // All outlive this.
   CudaDriver(CudaBackend& backend, HostClock& clock, DriverOptions options);
 
-  // The Program of the steps to come. Waits until communicators are there: kTimeout when they are not in time.
+  // The Program of the steps to come. Waits until communicators are there: kTimeout when they are not in time. One with
+  // graphs is simulated first: if it does not complete, or communicates wrongly, that is the error (kState, N18).
   Status set_program(const LinkedProgram& linked);
   // An error is a kernel's or a call's, or says that the run was given up; a standstill is an outcome. After either,
   // nothing more runs.
@@ -60,6 +63,7 @@ class CudaDriver {
   Status abort_and_drain();
   void add_crossed(const Hosts& hosts, std::vector<Finding>& findings) const;
   Result<Finding> explain(const Hosts& hosts) const;
+  Status judge_graphs(const LinkedProgram& linked) const;
 
   CudaBackend* backend_;
   HostClock* clock_;

@@ -24,6 +24,12 @@ class StageKernels {
   // Enqueues the kernel on `stream`; the slots are what it will work on when it runs, and are not touched before.
   virtual Status launch(const KernelCall& call, const std::vector<std::pair<SlotRef, SlotMemory>>& slots,
                         StreamHandle stream) = 0;
+  // launch() on a stream that is being captured: the kernel runs at every launch of the graph, and what it needs for
+  // that lives as long as the returned owner. can_be_captured() tells whether there is such a thing.
+  virtual Result<std::shared_ptr<void>> capture(const KernelCall& call,
+                                                const std::vector<std::pair<SlotRef, SlotMemory>>& slots,
+                                                StreamHandle stream);
+  virtual bool can_be_captured() const { return false; }
   // Before the first step of a Program, when nothing is on any stream: everything that could make the host wait for the
   // device later. `unseen` is the most that slots without memory stand for at one time, on the compute stream `stream`.
   virtual Status warm_up(const Program& /*program*/, Bytes /*unseen*/, StreamHandle /*stream*/) { return {}; }
@@ -51,11 +57,16 @@ class HostKernels final : public StageKernels {
   Status bind(const SlotClass& slot, const SlotMemory& memory, StreamHandle stream) override;
   Status launch(const KernelCall& call, const std::vector<std::pair<SlotRef, SlotMemory>>& slots,
                 StreamHandle stream) override;
+  Result<std::shared_ptr<void>> capture(const KernelCall& call,
+                                        const std::vector<std::pair<SlotRef, SlotMemory>>& slots,
+                                        StreamHandle stream) override;
+  bool can_be_captured() const override { return true; }
   std::optional<Error> error_so_far() override;
 
  private:
   struct Turn;
-  static void run(void* turn);
+  static void run(void* turn);        // and it is over
+  static void run_again(void* turn);  // of a graph
 
   const Libraries* libraries_;
   Worker* worker_;

@@ -57,6 +57,7 @@ class NcclTransport final : public Transport {
   Poll ready() override;
   Result<bool> enqueue(const TransportCall& call) override;
   Poll issued(std::uint32_t thread) override;
+  bool can_be_captured() const override { return true; }
   Result<std::uint64_t> comm(std::uint32_t thread, const CommCall& call,
                              const LinkedCommCall& linked) override;
   Poll through(std::uint64_t number) override;

@@ -33,6 +33,7 @@ struct TransportOp {
   Bytes bytes = 0;
   DType dtype = DType::kF32;
   ReduceOp reduce = ReduceOp::kSum;
+  bool operator==(const TransportOp&) const = default;
 };
 
 struct TransportCall {
@@ -63,6 +64,8 @@ class Transport {
   // rank (N6). False: it is not on the stream yet, and issued(thread) says when.
   virtual Result<bool> enqueue(const TransportCall& call) = 0;
   virtual Poll issued(std::uint32_t thread) = 0;
+  // Whether what enqueue() puts on a stream that is being captured may be replayed again and again.
+  virtual bool can_be_captured() const { return false; }
 
   // A call on a communicator. It is under way until through(number) is done, by the number returned.
   virtual Result<std::uint64_t> comm(std::uint32_t thread, const CommCall& call,

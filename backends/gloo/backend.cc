@@ -45,6 +45,9 @@ Status GlooBackend::bind(const LinkedProgram& linked) {
     return fail(ErrorCode::kUnsupported,
                 "the gloo backend runs Programs of one host thread a rank, without calls on communicators");
   }
+  if (program.extras.graphs)
+    return fail(ErrorCode::kUnsupported,
+                "there are no CUDA graphs over Gloo; leave --cuda-graphs off, or give --backend cuda or sim");
   if (program.grid.world() != transport_.size()) {
     return fail(ErrorCode::kUsage, fmt::format("the Program is for {} ranks, and {} processes run it",
                                                program.grid.world(), transport_.size()));

@@ -98,6 +98,10 @@ Rows schedule_rows() {
           "Megatron's"),
       row<SwitchText>("schedule", "deallocate_outputs", PL_FIELD(schedule.deallocate_outputs),
                       {"--deallocate-pipeline-outputs"}, "free a stage's output once it is sent"),
+      row<SwitchText>(
+          "schedule", "cuda_graphs", PL_FIELD(schedule.cuda_graphs), {"--cuda-graphs"},
+          "what a rank enqueues between two points at which its host waits is one CUDA graph: simulated by "
+          "check and sim (N18), replayed by run --backend cuda on NCCL"),
   };
 }
 

@@ -120,6 +120,8 @@ struct ScheduleConfig {
   bool variable_lengths = false;
   CommMap comm_map = CommMap::kMegatron;
   bool deallocate_outputs = true;
+  // What a rank enqueues between two points at which its host waits is one CUDA graph (engine/program/graphs.h).
+  bool cuda_graphs = false;
 };
 
 struct ModelConfig {

@@ -7,6 +7,7 @@
 
 #include "engine/base/text.h"
 #include "engine/program/emit.h"
+#include "engine/program/graphs.h"
 #include "engine/program/lower_tables.h"
 #include "engine/program/model_buffers.h"
 #include "engine/program/model_shape.h"
@@ -366,7 +367,11 @@ Result<Program> lower(const RunConfig& config, const Schedule& given, const Mode
     if (!added) return tl::unexpected(added.error());
     with_communication = std::move(*added);
   }
-  return Lowering(config, with_communication.ranks > 0 ? with_communication : given, sizes, options).run();
+  Result<Program> program =
+      Lowering(config, with_communication.ranks > 0 ? with_communication : given, sizes, options).run();
+  // Evaluation is not worth a capture: it runs once in many steps.
+  if (!program || !config.schedule.cuda_graphs || options.tail == StepTail::kEvaluate) return program;
+  return with_graphs(*program);
 }
 
 Result<Program> lower_param_sync(const RunConfig& config, const Schedule& schedule, const ModelSizes& sizes) {

@@ -12,7 +12,7 @@
 //
 // After the last backward comes the tail (tail.h): gradients reduced over data parallel, agreement on overflow,
 // norm, step or skip, parameters gathered. With --overlap-grad-reduce and --overlap-param-gather reductions and
-// gathers run beside the pipeline's work (overlap.h).
+// gathers run beside the pipeline's work (overlap.h). With --cuda-graphs the whole becomes graphs (graphs.h).
 #pragma once
 
 #include "engine/base/result.h"

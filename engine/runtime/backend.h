@@ -66,8 +66,9 @@ class Backend {
   // no host token. Backends without it refuse.
   virtual Result<Issued> comm(std::uint32_t thread, std::uint32_t item_index, Item item);
 
-  // Begin and end of what a CUDA graph replays on the stream (kGraph).
-  virtual Status graph(std::uint32_t thread, int stream, bool begin);
+  // Begin and end of what a CUDA graph replays on the stream (kGraph). Returned is what the host waits for; 0: it
+  // goes on at once.
+  virtual Result<Token> graph(std::uint32_t thread, int stream, bool begin);
 
   // The thread's process ends, or a kernel of its faults (kFail). Only a backend that plays it can.
   virtual Status failure(std::uint32_t thread, std::uint32_t item_index, Item item);
@@ -75,7 +76,7 @@ class Backend {
   virtual Poll poll(std::uint32_t thread, Token token) = 0;
 };
 
-inline Status Backend::graph(std::uint32_t /*thread*/, int /*stream*/, bool /*begin*/) {
+inline Result<Token> Backend::graph(std::uint32_t /*thread*/, int /*stream*/, bool /*begin*/) {
   return fail(ErrorCode::kUnsupported, "this backend does not replay graphs");
 }
 inline Status Backend::failure(std::uint32_t /*thread*/, std::uint32_t /*item_index*/, Item /*item*/) {

@@ -124,8 +124,12 @@ Status Interpreter::step_item() {
       if (issued->host != 0) waiting_.push_back(issued->host);
       return {};
     }
-    case ItemOp::kGraph:
-      return backend_->graph(thread_, stream, item_ref(item) == 0);
+    case ItemOp::kGraph: {
+      const Result<Token> token = backend_->graph(thread_, stream, item_ref(item) == 0);
+      if (!token) return tl::unexpected(token.error());
+      if (*token != 0) waiting_.push_back(*token);
+      return {};
+    }
     case ItemOp::kFail:
       if (item_ref(item) == 0) next_ = program.threads[thread_].end;  // nothing of the process follows
       return backend_->failure(thread_, current_, item);

@@ -21,6 +21,7 @@ struct SlotMemory {
   std::byte* data = nullptr;
   Bytes bytes = 0;
   DType dtype = DType::kF32;
+  bool operator==(const SlotMemory&) const = default;
 };
 
 // Access to the live slots of one rank. The slots a kernel reads, frees and writes are live during its

@@ -80,6 +80,9 @@ TEST_F(Check, ProgramText) {
 TEST_F(Check, MemoryLimit) {
   EXPECT_EQ(run_plumbline("check --pp 4 -m 8 --memory-limit 1KiB").code, 5);
   EXPECT_EQ(run_plumbline("check --pp 4 -m 8 --memory-limit 64GiB").code, 0);
+  // Of graphs as well, which are examined by simulation.
+  EXPECT_EQ(run_plumbline("check --pp 4 -m 8 --cuda-graphs --memory-limit 1KiB").code, 5);
+  EXPECT_EQ(run_plumbline("check --pp 4 -m 8 --cuda-graphs --memory-limit 64GiB").code, 0);
   EXPECT_EQ(run_plumbline("check --pp 4 -m 8 --memory-limit much").code, 2);
 }
 

@@ -79,6 +79,24 @@ TEST(CudaRun, OnTheDoublesItGivesTheSimulatorsNumbers) {
   expect_same_rows(record_at(sim), record_at(loop));
 }
 
+TEST(CudaRun, AsGraphsItGivesTheSameNumbers) {
+  NEEDS_DOUBLES;
+  const std::string sim = temporary("sim.plmb"), graphs = temporary("graphs.plmb");
+  const std::string how = kRun + "--p2p separate ";
+  ASSERT_EQ(0, run_engine(how + "-q -o " + sim).code);
+  const Outcome run = run_engine(how + "--backend cuda --cuda-graphs -o " + graphs, on_doubles(4));
+  ASSERT_EQ(0, run.code) << run.err << run.out;
+  EXPECT_EQ("cuda-nccl", record_at(graphs).backend);
+  expect_same_rows(record_at(sim), record_at(graphs));
+  const Outcome loopback = run_engine(how + "--backend cuda --cuda-graphs -o " + graphs, on_doubles(1));
+  EXPECT_EQ(2, loopback.code) << loopback.out;
+  EXPECT_THAT(loopback.err, HasSubstr("CUDA graphs need the level nccl"));
+  const Outcome device =
+      run_engine(how + "--backend cuda --cuda-graphs --compute device -o " + graphs, on_doubles(4));
+  EXPECT_EQ(2, device.code) << device.out;
+  EXPECT_THAT(device.err, HasSubstr("--compute host"));
+}
+
 TEST(CudaRun, ARecordIsReplayedOnIt) {
   NEEDS_DOUBLES;
   const std::string sim = temporary("sim.plmb");

@@ -137,6 +137,43 @@ TEST(HostPrograms, N18AGraphIsLaunchedAsAWhole) {
   EXPECT_EQ(value_of_lines("0: recv C from 1 8 on A\n0: send D to 1 8 on A" + rank1), kDeadlock);
 }
 
+// A capture cannot refer to what is outside of it, nor anything outside to what is inside.
+TEST(HostPrograms, N18EdgesAcrossAGraphAreForAllOfIt) {
+  const std::string rank1 = "\n1: recv D from 0 8 on S\n1: send C to 0 8 on S";
+  // A wait inside for an event of outside holds all of the graph, so that D is not sent before C is there.
+  EXPECT_EQ(
+      value_of_lines("0: recv C from 1 8 on A\n0: record E on A\n0: graph_begin on S\n0: send D to 1 8 on S\n"
+                     "0: wait E on T\n0: launch on T\n0: graph_end" +
+                     rank1),
+      kDeadlock);
+  EXPECT_EQ(value_of_lines("0: recv C from 1 8 on A\n0: record E on A\n0: send D to 1 8 on S\n"
+                           "0: wait E on T\n0: launch on T" +
+                           rank1),
+            kOk);
+  // A stream or a host outside that waits for one thing inside waits for everything inside.
+  const std::string inside = "0: launch on A\n0: record E on A\n0: recv C from 1 8 on B\n";
+  for (const std::string wait :
+       {"0: wait E on T\n0: send D to 1 8 on T", "0: sync_event E\n0: send D to 1 8 on T"}) {
+    EXPECT_EQ(value_of_lines("0: graph_begin on S\n" + inside + "0: graph_end\n" + wait + rank1), kDeadlock)
+        << wait;
+    EXPECT_EQ(value_of_lines(inside + wait + rank1), kOk) << wait;
+  }
+}
+
+// While it captures, a host launches nothing: it waits for no kernel, but for connections it does.
+TEST(HostPrograms, N18ACaptureWaitsForConnectionsAlone) {
+  const std::string graphs =
+      "0: graph_begin on S\n0: send C to 1 8 on A\n0: recv C from 1 8 on A\n0: graph_end\n"
+      "1: graph_begin on S\n1: recv C from 0 8 on A\n1: send C to 0 8 on A\n1: graph_end";
+  for (const char* mode : {"rendezvous", "rendezvous+cold", "rendezvous+launch_blocking"})
+    EXPECT_EQ(value_of_lines(graphs, mode), kOk) << mode;
+  const Finding finding = deadlock_of(
+      examine_lines("0: graph_begin on S\n0: send C to 1 8 on A\n0: recv D from 1 8 on A\n0: graph_end\n"
+                    "1: graph_begin on S\n1: send D to 0 8 on A\n1: recv C from 0 8 on A\n1: graph_end",
+                    "rendezvous"));
+  EXPECT_FALSE(finding.operations.empty());
+}
+
 TEST(HostPrograms, N18AGroupIsCapturedOrItIsNot) {
   const auto around = [](const std::string& group, const std::string& rest = "") {
     return "0: graph_begin on S\n0: group on A: " + group + "\n0: graph_end\n" + rest;

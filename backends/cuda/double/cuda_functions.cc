@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backends/cuda/cuda_api.h"
+#include "backends/cuda/double/capture.h"
 #include "backends/cuda/double/machine.h"
 #include "backends/cuda/double/remote.h"
 
@@ -24,9 +25,23 @@ Machine& called() {
   return machine();
 }
 
-// A stream takes work only while its device is the current one.
-bool takes_work(const Machine& at, const StreamHandle stream) {
-  return at.valid(stream) && stream->device == at.caller->device;
+// A stream takes work only while its device is the current one, and while its capture, if any, is in order.
+int refuses_work(const Machine& at, const StreamHandle stream) {
+  if (!at.valid(stream) || stream->device != at.caller->device) return kCudaErrorInvalidHandle;
+  return at.captures->refuses(stream);
+}
+
+// Memory that is made or given back, and what else may wait for a device.
+int make(void** block, std::size_t bytes, int device) {
+  Machine& at = called();
+  if (const int code = at.captures->refuses_unsafe(); code != kCudaSuccess) return code;
+  *block = at.allocate(bytes, device);
+  return *block == nullptr ? kCudaErrorMemoryAllocation : kCudaSuccess;
+}
+int give_back(void* block) {
+  Machine& at = called();
+  if (const int code = at.captures->refuses_unsafe(); code != kCudaSuccess) return code;
+  return block == nullptr || at.release(block) ? kCudaSuccess : kCudaErrorInvalidValue;
 }
 
 }  // namespace
@@ -85,6 +100,20 @@ EXPORTED const char* cudaGetErrorName(int code) {
       return "cudaErrorInvalidResourceHandle";
     case kCudaErrorNotReady:
       return "cudaErrorNotReady";
+    case kCudaErrorCaptureUnsupported:
+      return "cudaErrorStreamCaptureUnsupported";
+    case kCudaErrorCaptureInvalidated:
+      return "cudaErrorStreamCaptureInvalidated";
+    case kCudaErrorCaptureMerge:
+      return "cudaErrorStreamCaptureMerge";
+    case kCudaErrorCaptureUnmatched:
+      return "cudaErrorStreamCaptureUnmatched";
+    case kCudaErrorCaptureUnjoined:
+      return "cudaErrorStreamCaptureUnjoined";
+    case kCudaErrorCaptureIsolation:
+      return "cudaErrorStreamCaptureIsolation";
+    case kCudaErrorCapturedEvent:
+      return "cudaErrorCapturedEvent";
     case kUnavailable:
       return "cudaErrorDevicesUnavailable";
     case kLost:
@@ -104,28 +133,25 @@ EXPORTED const char* cudaGetErrorString(int code) {
 
 EXPORTED int cudaMalloc(void** block, std::size_t bytes) {
   FORWARD(cudaMalloc, block, bytes);
-  *block = called().allocate(bytes, machine().caller->device);
-  return *block == nullptr ? kCudaErrorMemoryAllocation : kCudaSuccess;
+  return make(block, bytes, machine().caller->device);
 }
 EXPORTED int cudaHostAlloc(void** block, std::size_t bytes, unsigned flags) {
   FORWARD(cudaHostAlloc, block, bytes, flags);
-  *block = called().allocate(bytes, -1);
-  return *block == nullptr ? kCudaErrorMemoryAllocation : kCudaSuccess;
+  return make(block, bytes, -1);
 }
 EXPORTED int cudaMallocManaged(void** block, std::size_t bytes, unsigned flags) {
   FORWARD(cudaMallocManaged, block, bytes, flags);
   if (flags != kMemAttachGlobal) return kCudaErrorInvalidValue;
-  *block = called().allocate(bytes, -1);  // as far as anybody can tell: reached from everywhere
-  return *block == nullptr ? kCudaErrorMemoryAllocation : kCudaSuccess;
+  return make(block, bytes, -1);  // as far as anybody can tell: reached from everywhere
 }
 // The real calls wait for all work of the device; here that is refused, since it can hang a schedule (N50).
 EXPORTED int cudaFree(void* block) {
   FORWARD(cudaFree, block);
-  return block == nullptr || called().release(block) ? kCudaSuccess : kCudaErrorInvalidValue;
+  return give_back(block);
 }
 EXPORTED int cudaFreeHost(void* block) {
   FORWARD(cudaFreeHost, block);
-  return block == nullptr || called().release(block) ? kCudaSuccess : kCudaErrorInvalidValue;
+  return give_back(block);
 }
 
 EXPORTED int cudaStreamCreateWithFlags(StreamHandle* stream, unsigned flags) {
@@ -142,12 +168,14 @@ EXPORTED int cudaStreamDestroy(StreamHandle stream) {
 EXPORTED int cudaStreamQuery(StreamHandle stream) {
   FORWARD(cudaStreamQuery, stream);
   if (!called().valid(stream)) return kCudaErrorInvalidHandle;
+  if (const int code = machine().captures->refuses_query(stream); code != kCudaSuccess) return code;
   return machine().idle(stream) ? kCudaSuccess : kCudaErrorNotReady;
 }
 EXPORTED int cudaStreamWaitEvent(StreamHandle stream, EventHandle event, unsigned flags) {
   FORWARD(cudaStreamWaitEvent, stream, event, flags);
   if (!called().valid(stream) || !machine().valid(event)) return kCudaErrorInvalidHandle;
   if (flags != 0) return kCudaErrorInvalidValue;
+  if (machine().captures->concerns(stream, event)) return machine().captures->wait(stream, event);
   machine().wait(stream, event);
   return kCudaSuccess;
 }
@@ -162,20 +190,23 @@ EXPORTED int cudaEventDestroy(EventHandle event) {
 }
 EXPORTED int cudaEventRecord(EventHandle event, StreamHandle stream) {
   FORWARD(cudaEventRecord, event, stream);
-  if (!takes_work(called(), stream) || !machine().valid(event)) return kCudaErrorInvalidHandle;
+  if (const int code = refuses_work(called(), stream); code != kCudaSuccess) return code;
+  if (!machine().valid(event)) return kCudaErrorInvalidHandle;
   machine().record(event, stream);
   return kCudaSuccess;
 }
 EXPORTED int cudaEventQuery(EventHandle event) {
   FORWARD(cudaEventQuery, event);
   if (!called().valid(event)) return kCudaErrorInvalidHandle;
+  if (event->capture != 0) return kCudaErrorCapturedEvent;
+  if (const int code = machine().captures->refuses_unsafe(); code != kCudaSuccess) return code;
   return machine().done(event) ? kCudaSuccess : kCudaErrorNotReady;
 }
 EXPORTED int cudaEventElapsedTime(float* milliseconds, EventHandle start, EventHandle end) {
   FORWARD(cudaEventElapsedTime, milliseconds, start, end);
   Machine& at = called();
   if (!at.valid(start) || !at.valid(end) || !start->timing || !end->timing || !start->recorded ||
-      !end->recorded)
+      !end->recorded || start->capture != 0 || end->capture != 0)
     return kCudaErrorInvalidHandle;
   if (!at.done(start) || !at.done(end)) return kCudaErrorNotReady;
   *milliseconds = static_cast<float>(static_cast<double>(at.time_of(end) - at.time_of(start)) / 1e6);
@@ -183,7 +214,7 @@ EXPORTED int cudaEventElapsedTime(float* milliseconds, EventHandle start, EventH
 }
 EXPORTED int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int kind, StreamHandle stream) {
   FORWARD(cudaMemcpyAsync, to, from, bytes, kind, stream);
-  if (!takes_work(called(), stream)) return kCudaErrorInvalidHandle;
+  if (const int code = refuses_work(called(), stream); code != kCudaSuccess) return code;
   const auto size = static_cast<plumbline::Bytes>(bytes);
   if (kind != kMemcpyDefault || !machine().holds(to, size) || !machine().holds(from, size))
     return kCudaErrorInvalidValue;
@@ -192,38 +223,25 @@ EXPORTED int cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, int 
 }
 EXPORTED int cudaMemsetAsync(void* to, int value, std::size_t bytes, StreamHandle stream) {
   FORWARD(cudaMemsetAsync, to, value, bytes, stream);
-  if (!takes_work(called(), stream)) return kCudaErrorInvalidHandle;
+  if (const int code = refuses_work(called(), stream); code != kCudaSuccess) return code;
   if (!machine().holds(to, static_cast<plumbline::Bytes>(bytes))) return kCudaErrorInvalidValue;
   machine().kernel(stream, 2, [=] { std::memset(to, value, bytes); });
   return kCudaSuccess;
 }
 EXPORTED int cudaLaunchHostFunc(StreamHandle stream, HostFunction function, void* argument) {
   FORWARD(cudaLaunchHostFunc, stream, function, argument);
-  if (!takes_work(called(), stream)) return kCudaErrorInvalidHandle;
+  if (const int code = refuses_work(called(), stream); code != kCudaSuccess) return code;
   if (function == nullptr) return kCudaErrorInvalidValue;
   machine().host_function(stream, function, argument);
   return kCudaSuccess;
 }
 
-EXPORTED int cudaStreamBeginCapture(StreamHandle /*stream*/, int /*mode*/) { return kCudaErrorNotSupported; }
-EXPORTED int cudaStreamEndCapture(StreamHandle /*stream*/, GraphHandle* /*graph*/) {
-  return kCudaErrorNotSupported;
-}
-EXPORTED int cudaGraphInstantiateWithFlags(GraphExecHandle* /*made*/, GraphHandle /*graph*/,
-                                           unsigned long long /*flags*/) {
-  return kCudaErrorNotSupported;
-}
-EXPORTED int cudaGraphLaunch(GraphExecHandle /*graph*/, StreamHandle /*stream*/) {
-  return kCudaErrorNotSupported;
-}
-EXPORTED int cudaGraphDestroy(GraphHandle /*graph*/) { return kCudaErrorNotSupported; }
-EXPORTED int cudaGraphExecDestroy(GraphExecHandle /*graph*/) { return kCudaErrorNotSupported; }
-
 EXPORTED int cuStreamWriteValue32_v2(StreamHandle stream, DeviceAddress address, std::uint32_t value,
                                      unsigned flags) {
   FORWARD(cuStreamWriteValue32_v2, stream, address, value, flags);
   auto* word = reinterpret_cast<std::uint32_t*>(static_cast<std::uintptr_t>(address));
-  if (!takes_work(called(), stream)) return kCudaErrorInvalidHandle;
+  if (const int code = refuses_work(called(), stream); code != kCudaSuccess) return code;
+  if (stream->capture != 0) return kCudaErrorNotSupported;  // a replay would count as the capture did
   if (flags != kWriteValueDefault || address % 4 != 0 || !machine().holds(word, 4))
     return kCudaErrorInvalidValue;
   machine().write_value(stream, word, value);
@@ -233,7 +251,8 @@ EXPORTED int cuStreamWaitValue32_v2(StreamHandle stream, DeviceAddress address, 
                                     unsigned flags) {
   FORWARD(cuStreamWaitValue32_v2, stream, address, value, flags);
   auto* word = reinterpret_cast<std::uint32_t*>(static_cast<std::uintptr_t>(address));
-  if (!takes_work(called(), stream)) return kCudaErrorInvalidHandle;
+  if (const int code = refuses_work(called(), stream); code != kCudaSuccess) return code;
+  if (stream->capture != 0) return kCudaErrorNotSupported;  // a replay would count as the capture did
   if (flags != kWaitValueGeq || address % 4 != 0 || !machine().holds(word, 4)) return kCudaErrorInvalidValue;
   machine().wait_value(stream, word, value);
   return kCudaSuccess;

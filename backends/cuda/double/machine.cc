@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "backends/cuda/double/capture.h"
 #include "sim/deadlock.h"
 #include "sim/nccl_model.h"
 
@@ -52,7 +53,8 @@ SimOptions options_of(const RunConfig& config) {
 }  // namespace
 
 Machine::Machine(int devices, const RunConfig& config, std::shared_ptr<Arena> arena)
-    : arena_(std::move(arena)),
+    : captures(std::make_unique<Captures>()),
+      arena_(std::move(arena)),
       devices_(devices),
       program_(empty_program(std::max(devices, 1))),  // a machine without devices has a world to say so
       linked_(empty_linked(program_)),
@@ -64,6 +66,8 @@ Machine::Machine(int devices, const RunConfig& config, std::shared_ptr<Arena> ar
   world_.set_live(this);
   static_cast<void>(world_.begin_step(linked_));  // fails for workers only
 }
+
+Machine::~Machine() = default;
 
 void* Machine::allocate(std::size_t bytes, int device) {
   Block block;
@@ -177,8 +181,9 @@ void Machine::launch(CUstream_st* stream, unsigned row, Call call) {
 
 void Machine::kernel(CUstream_st* stream, unsigned row, Closure closure) {
   Call call;
-  call.closure = std::move(closure);
   call.takes = std::exchange(caller->next_takes, 0);
+  if (stream->capture != 0) return captures->kernel(stream, row, std::move(closure), call.takes);
+  call.closure = std::move(closure);
   launch(stream, row, std::move(call));
 }
 
@@ -254,6 +259,8 @@ std::optional<Nanoseconds> Machine::start(sim::NodeId node, std::uint32_t item) 
 }
 
 void Machine::record(CUevent_st* event, CUstream_st* stream) {
+  if (stream->capture != 0) return captures->record(event, stream);
+  event->capture = 0;
   event->recorded = true;
   event->token = world_.point(static_cast<std::uint32_t>(stream->device), stream->index);
 }

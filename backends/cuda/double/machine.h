@@ -28,15 +28,19 @@ struct CUstream_st {
   int index = 0;  // of the World's streams on that device
   bool destroyed = false;
   plumbline::cuda::Process* owner = nullptr;
+  unsigned long long capture = 0;  // that it is in; 0: none
 };
 struct CUevent_st {
   bool timing = true;
   bool recorded = false;
   plumbline::Token token = 0;
+  unsigned long long capture = 0;  // of the stream that it was recorded in last; 0: none
+  std::size_t point = 0;           // of that capture
 };
 
 namespace plumbline::cuda {
 struct Meeting;
+class Captures;
 }
 
 struct ncclComm {
@@ -73,6 +77,7 @@ class Machine final : public sim::LiveCalls {
  public:
   // Memory is taken from the arena, or from the heap.
   Machine(int devices, const RunConfig& config, std::shared_ptr<Arena> arena = nullptr);
+  ~Machine() override;
 
   // Whoever calls: a thread of this process, or of one elsewhere that has joined.
   Caller* caller = &own_caller_;
@@ -104,6 +109,8 @@ class Machine final : public sim::LiveCalls {
   bool done(const CUevent_st* event);
   bool idle(CUstream_st* stream);
   Nanoseconds time_of(const CUevent_st* event) const;
+  std::unique_ptr<Captures> captures;  // streams that are captured (capture.h)
+  int launch(CUgraphExec_st* graph, CUstream_st* stream);
 
   // NCCL; codes are ncclResult_t.
   UniqueId make_id();

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "backends/cuda/double/capture.h"
 #include "backends/cuda/double/machine.h"
 
 namespace plumbline::cuda {
@@ -300,6 +301,7 @@ unsigned Machine::row_of(const GroupedCall& call) {
 
 // The outermost ncclGroupEnd: each device's operations become one group of its own (N8, N17).
 int Machine::group(const std::vector<GroupedCall>& calls) {
+  if (Captures::any(calls)) return captures->group(calls);
   std::map<int, std::vector<const GroupedCall*>> by_device;
   for (const GroupedCall& call : calls) by_device[call.comm->device].push_back(&call);
   if (program_.endpoints.size() + calls.size() > linked_.windows.front().count) return kNcclInternalError;

@@ -29,7 +29,7 @@ P
   fi
 fi
 
-parts=${PLUMBLINE_GPU_PARTS:-headers loopback nccl train}
+parts=${PLUMBLINE_GPU_PARTS:-headers loopback nccl graphs train}
 failed=0
 for part in $parts; do
   program=build/gpu/gpu_tests
@@ -37,6 +37,7 @@ for part in $parts; do
     headers) filter='*Header*:Libraries.*' ;;
     loopback) filter='Loopback.*' ;;
     nccl) filter='NcclAlone.*' ;;
+    graphs) filter='GraphsAlone.*' ;;
     train)
       filter='*DeviceRuns.*' program=build/gpu/gpu_train_tests
       if [[ ! -x $program ]]; then
@@ -44,7 +45,7 @@ for part in $parts; do
         continue
       fi
       ;;
-    *) echo "gpu-test: unknown part $part; known are headers, loopback, nccl, train" >&2; exit 2 ;;
+    *) echo "gpu-test: unknown part $part; known are headers, loopback, nccl, graphs, train" >&2; exit 2 ;;
   esac
   stamp=$out/$part.$mode.passed
   if [[ -f $stamp && $stamp -nt $program ]]; then

@@ -31,12 +31,20 @@ static_assert(kCudaErrorNoDevice == cudaErrorNoDevice && kCudaErrorInvalidDevice
 static_assert(kCudaErrorInvalidHandle == cudaErrorInvalidResourceHandle);
 static_assert(kCudaErrorNotReady == cudaErrorNotReady && kCudaErrorNotSupported == cudaErrorNotSupported);
 static_assert(kCudaErrorCaptureUnsupported == cudaErrorStreamCaptureUnsupported);
+static_assert(kCudaErrorCaptureInvalidated == cudaErrorStreamCaptureInvalidated);
+static_assert(kCudaErrorCaptureMerge == cudaErrorStreamCaptureMerge);
+static_assert(kCudaErrorCaptureUnmatched == cudaErrorStreamCaptureUnmatched);
+static_assert(kCudaErrorCaptureUnjoined == cudaErrorStreamCaptureUnjoined);
+static_assert(kCudaErrorCaptureIsolation == cudaErrorStreamCaptureIsolation);
+static_assert(kCudaErrorCapturedEvent == cudaErrorCapturedEvent);
 static_assert(kStreamNonBlocking == cudaStreamNonBlocking && kEventDefault == cudaEventDefault);
 static_assert(kEventDisableTiming == cudaEventDisableTiming && kMemcpyDefault == cudaMemcpyDefault);
 static_assert(kConcurrentManagedAccess == cudaDevAttrConcurrentManagedAccess &&
               kMemAttachGlobal == cudaMemAttachGlobal);
 static_assert(kHostAllocPortable == cudaHostAllocPortable && kHostAllocMapped == cudaHostAllocMapped);
 static_assert(kCaptureModeThreadLocal == cudaStreamCaptureModeThreadLocal);
+static_assert(kCaptureModeRelaxed == cudaStreamCaptureModeRelaxed);
+static_assert(kEventRecordExternal == cudaEventRecordExternal);
 static_assert(kComputeMajor == cudaDevAttrComputeCapabilityMajor);
 static_assert(kComputeMinor == cudaDevAttrComputeCapabilityMinor);
 static_assert(kMultiprocessors == cudaDevAttrMultiProcessorCount);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -32,6 +33,8 @@ class TraceWorker final : public Worker {
   };
   std::vector<Line> lines;
   std::map<std::string, SlotMemory> persistent;
+  std::set<int> overflows;  // which of its checks of gradients find one, from 0 on
+  int checks = 0;
 
   Status bind(const SlotClass& slot, const SlotMemory& memory) override {
     persistent[slot.name] = memory;
@@ -59,15 +62,16 @@ class TraceWorker final : public Worker {
       const SlotMemory written = memory(slot);
       const SlotKind kind = call.program->slots[slot].kind;
       if (kind == SlotKind::kFoundInf || kind == SlotKind::kLocalFoundInf) {
-        const float none = 0.0f;
-        std::memcpy(written.data, &none,
-                    std::min<std::size_t>(sizeof none, static_cast<std::size_t>(written.bytes)));
+        const float found = overflows.contains(checks) ? 1.0f : 0.0f;
+        std::memcpy(written.data, &found,
+                    std::min<std::size_t>(sizeof found, static_cast<std::size_t>(written.bytes)));
         continue;
       }
       for (Bytes i = 0; i < written.bytes; ++i)
         written.data[i] ^=
             static_cast<std::byte>((digest >> (8 * (i % 8))) + static_cast<std::uint64_t>(i) * 7);
     }
+    if (kernel.kind == KernelKind::kUnscaleCheck) ++checks;
     return {};
   }
   std::uint64_t digest() const {
@@ -92,6 +96,13 @@ class TimedKernels final : public StageKernels {
     on_.next_takes(time_.kernel(call.rank, call.program->kernels[call.kernel]));
     return inner_.launch(call, slots, stream);
   }
+  Result<std::shared_ptr<void>> capture(const KernelCall& call,
+                                        const std::vector<std::pair<SlotRef, SlotMemory>>& slots,
+                                        StreamHandle stream) override {
+    on_.next_takes(time_.kernel(call.rank, call.program->kernels[call.kernel]));
+    return inner_.capture(call, slots, stream);
+  }
+  bool can_be_captured() const override { return true; }
   std::optional<Error> error_so_far() override { return inner_.error_so_far(); }
 
  private:
@@ -126,13 +137,16 @@ struct Outcome {
   std::vector<std::uint64_t> digests;                 // of persistent memory, by rank
   std::optional<Verdict> stuck;                       // the doubles'
   bool refused = false;                               // the run ended in an error that the test allows
+  std::vector<std::size_t> captures;                  // after each step
   std::vector<Finding> judged;                        // findings of the doubles, of runs that completed
 };
 
-inline Outcome simulated(const LinkedProgram& linked, const RunConfig& config, int steps) {
+inline Outcome simulated(const LinkedProgram& linked, const RunConfig& config, int steps,
+                         const std::set<int>& overflows = {}) {
   Outcome out;
   out.record = record_for(*linked.program);
   std::vector<TraceWorker> workers(linked.program->threads.size());
+  for (TraceWorker& worker : workers) worker.overflows = overflows;
   std::vector<Worker*> pointers;
   for (TraceWorker& worker : workers) pointers.push_back(&worker);
   SimOptions options;
@@ -156,13 +170,14 @@ inline Outcome simulated(const LinkedProgram& linked, const RunConfig& config, i
 // `transport_of` makes the transport for the ranks, on `devices` devices.
 template <typename MakeTransport>
 Outcome driven_by(const LinkedProgram& linked, const RunConfig& config, int steps, bool one_device,
-                  MakeTransport transport_of) {
+                  MakeTransport transport_of, const std::set<int>& overflows = {}) {
   constexpr Nanoseconds kTimeout = 1000000000;
   Outcome out;
   out.record = record_for(*linked.program);
   const auto ranks = static_cast<int>(linked.program->threads.size());
   const Doubles& on = doubles(one_device ? 1 : ranks, config_toml(config));
   std::vector<TraceWorker> workers(linked.program->threads.size());
+  for (TraceWorker& worker : workers) worker.overflows = overflows;
   std::vector<std::unique_ptr<TimedKernels>> kernels;
   std::vector<LocalRank> local;
   std::vector<ServedRank> served;
@@ -181,6 +196,7 @@ Outcome driven_by(const LinkedProgram& linked, const RunConfig& config, int step
     EXPECT_TRUE(ready) << ready.error().text();
     for (int s = 0; ready && s < steps; ++s) {
       Result<SimStep> step = driver.run_step(s, out.record);
+      out.captures.push_back(backend.captures());
       // The second: connections that do not fit each other end a nonblocking communicator's call (N2a, N82).
       const auto says = [&](const char* words) {
         return !step && step.error().message.find(words) != std::string::npos;
@@ -201,11 +217,13 @@ Outcome driven_by(const LinkedProgram& linked, const RunConfig& config, int step
   return out;
 }
 
-inline Outcome driven(const LinkedProgram& linked, const RunConfig& config, int steps) {
+inline Outcome driven(const LinkedProgram& linked, const RunConfig& config, int steps,
+                      const std::set<int>& overflows = {}) {
   LocalIds ids;
-  return driven_by(linked, config, steps, false, [&](const std::vector<LocalRank>& ranks) {
-    return std::make_unique<NcclTransport>(ranks, ids);
-  });
+  return driven_by(
+      linked, config, steps, false,
+      [&](const std::vector<LocalRank>& ranks) { return std::make_unique<NcclTransport>(ranks, ids); },
+      overflows);
 }
 
 // What each stream of each rank executed, in order.

@@ -44,6 +44,13 @@ class OneGpu : public ::testing::Test {
 
   // Runs the Program in loopback, all ranks on device 0.
   Outcome run(const LinkedProgram& linked, int steps, Nanoseconds timeout, Mover mover = Mover::kCopy) {
+    return run_by(linked, steps, timeout, [&](const std::vector<LocalRank>& local) {
+      return std::make_unique<LoopbackTransport>(local, mover);
+    });
+  }
+
+  template <typename MakeTransport>
+  Outcome run_by(const LinkedProgram& linked, int steps, Nanoseconds timeout, MakeTransport transport_of) {
     Outcome out;
     out.record = record_for(*linked.program);
     out.record.backend = "cuda";
@@ -56,8 +63,8 @@ class OneGpu : public ::testing::Test {
       local.push_back({r, {libraries, 0}});
       served.push_back({local.back(), kernels.back().get()});
     }
-    LoopbackTransport transport(local, mover);
-    CudaBackend backend(served, transport, {});
+    const std::unique_ptr<Transport> transport = transport_of(local);
+    CudaBackend backend(served, *transport, {});
     const std::unique_ptr<HostClock> clock = steady_clock();
     CudaDriver driver(backend, *clock, {timeout, default_model()});
     const Status ready = driver.set_program(linked);
@@ -67,6 +74,7 @@ class OneGpu : public ::testing::Test {
       EXPECT_TRUE(step) << step.error().text();
       if (!step) break;
       out.steps.push_back(std::move(*step));
+      out.captures.push_back(backend.captures());
       if (!out.steps.back().completed) break;
     }
     for (const TraceWorker& worker : workers) {
@@ -270,6 +278,56 @@ TEST_F(NcclAlone, AMessageToOneselfNeedsBothEndsInAGroup) {  // N25
 TEST_F(NcclAlone, AnAbortedCommunicatorIsOver) {  // N77, N87
   EXPECT_EQ(nccl().ncclCommAbort(comm), kNcclSuccess);
   comm = nullptr;
+}
+
+// A rank alone: what a graph's capture holds - host functions, clears, edges between streams, times, and NCCL's
+// copies, of a collective of one and of messages to oneself.
+class GraphsAlone : public OneGpu {
+ protected:
+  Outcome replayed(const LinkedProgram& linked) {
+    LocalIds ids;
+    return run_by(linked, 4, Nanoseconds{20} * 1000000000, [&](const std::vector<LocalRank>& local) {
+      return std::make_unique<NcclTransport>(local, ids);
+    });
+  }
+};
+
+TEST_F(GraphsAlone, ReplayWhatTheSimulatorDoes) {
+  RunConfig config = test::config_of(ScheduleKind::kOneFOneB, 1, 1, 6);
+  config.train.precision = Precision::kFp16;
+  config.schedule.cuda_graphs = true;
+  ModelSizes sizes = default_sizes(config);
+  sizes.stash.assign(1, on_gpu() ? 1 << 20 : 256);
+  const Program program = lower(config, schedule_of(config).value(), sizes).value();
+  const LinkedProgram linked = link_program(program).value();
+  const Outcome sim = simulated(linked, config, 4);
+  const Outcome cuda = replayed(linked);
+  ASSERT_EQ(cuda.steps.size(), 4u);
+  EXPECT_EQ(sim.lines, cuda.lines);
+  EXPECT_EQ(sim.digests, cuda.digests);
+  EXPECT_EQ(order_of(sim.record), order_of(cuda.record));
+  EXPECT_EQ(cuda.captures, std::vector<std::size_t>(4, cuda.captures.front()));
+  keep(cuda.record, "graphs");
+}
+
+TEST_F(GraphsAlone, ReplayMessagesToOneself) {
+  test::TinyProgram tiny(1);
+  tiny.program().extras.graphs = true;
+  const int comm = tiny.comm("self", {0});
+  const int stream = tiny.stream("s");
+  tiny.add(0, ItemOp::kGraph, kNoMicrobatch, 0, 0, 0);
+  for (int i = 0; i < 3; ++i) {
+    tiny.launch(0);
+    tiny.group(0, stream, {test::send(comm, 0, 4096, i), test::recv(comm, 0, 4096, i)},
+               kAfterCompute | kComputeWaits);
+  }
+  tiny.add(0, ItemOp::kGraph, kNoMicrobatch, 0, 1, 0);
+  const LinkedProgram linked = link_program(tiny.finish()).value();
+  const Outcome cuda = replayed(linked);
+  ASSERT_EQ(cuda.steps.size(), 4u);
+  EXPECT_TRUE(cuda.steps.back().completed);
+  EXPECT_EQ(cuda.captures, std::vector<std::size_t>(4, 1));
+  keep(cuda.record, "graphs-self");
 }
 
 }  // namespace
