@@ -352,8 +352,9 @@ void CudaBackend::look_at_starts() {
   for (std::size_t i = 0; i < operations_.size(); ++i) {
     Operation& operation = operations_[i];
     if (operation.done || !seen.insert(operation.stream).second) continue;
-    // The events of a graph are of its last launch until they are recorded again.
-    if (operation.started || operation.start == nullptr || operation.finish != nullptr) continue;
+    if (operation.started || operation.start == nullptr) continue;
+    // Events in a graph are still those of the launch before.
+    if (tokens_[static_cast<std::size_t>(operation.end - 1)].graph != 0) continue;
     const Libraries& on = *rank_of(operation.thread).local().device.libraries;
     operation.started = on.cuda.cudaEventQuery(operation.start) == kCudaSuccess;
     if (operation.started) options_.activity->started(i);

@@ -115,7 +115,7 @@ class CudaBackend final : public Backend {
     EventHandle start = nullptr;
     Token end = 0;
     bool started = false, done = false;  // `started` is looked at for the activity alone
-    EventHandle finish = nullptr;  // of one in a graph; null: the end's own event
+    EventHandle finish = nullptr;        // of one in a graph; null: the end's own event
   };
 
   const Program& program() const { return *linked_->program; }

@@ -12,8 +12,8 @@
 namespace plumbline {
 
 // Refuses the first byte above 0x7f outside strings and comments, and after a backslash; a byte order mark at
-// the beginning is allowed. Text that is no TOML for another reason passes at least up to the place where a TOML reader must
-// refuse it.
+// the beginning is allowed. Text that is no TOML for another reason passes at least up to the place where a TOML
+// reader must refuse it.
 Status require_ascii_outside_strings(std::string_view text, const std::string& file);
 
 }  // namespace plumbline

@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "backends/cuda/double/remote.h"
-
-#define EXPORTED extern "C" __attribute__((visibility("default")))
+#include "backends/cuda/double/forward.h"
 
 namespace plumbline::cuda {
 namespace {
@@ -67,10 +65,10 @@ int Captures::refuses(const CUstream_st* stream) const {
   return kCudaErrorCaptureInvalidated;
 }
 
-int Captures::refuses_unsafe() {
+int Captures::refuses_unsafe(const Process& process) {
   int code = kCudaSuccess;
   for (const auto& [id, capture] : captures_) {
-    if (capture->mode == kCaptureModeRelaxed) continue;
+    if (capture->mode == kCaptureModeRelaxed || capture->origin->owner != &process) continue;
     capture->invalid = true;
     code = kCudaErrorCaptureUnsupported;
   }
@@ -78,7 +76,7 @@ int Captures::refuses_unsafe() {
 }
 
 int Captures::refuses_query(const CUstream_st* stream) {
-  if (stream->capture == 0) return refuses_unsafe();
+  if (stream->capture == 0) return refuses_unsafe(*stream->owner);
   of(stream).invalid = true;
   return kCudaErrorCaptureUnsupported;
 }
@@ -86,13 +84,12 @@ int Captures::refuses_query(const CUstream_st* stream) {
 // The stream has one piece of work more.
 void Captures::work(Capture& capture, CUstream_st* stream) { ++capture.streams.at(stream)[stream]; }
 
-void Captures::kernel(CUstream_st* stream, unsigned row, Machine::Closure closure, Nanoseconds takes) {
+void Captures::kernel(CUstream_st* stream, unsigned row, Machine::Work what) {
   Capture& capture = of(stream);
   CapturedCall call;
   call.stream = stream;
   call.row = row;
-  call.closure = std::move(closure);
-  call.takes = takes;
+  call.work = std::move(what);
   capture.graph.calls.push_back(std::move(call));
   work(capture, stream);
 }
@@ -189,9 +186,8 @@ int Machine::launch(CUgraphExec_st* exec, CUstream_st* stream) {
     switch (captured.kind) {
       case CapturedCall::Kind::kKernel: {
         Call call;
-        call.closure = captured.closure;
-        call.takes = captured.takes;
-        launch(captured.stream, captured.row, std::move(call));
+        call.work = captured.work;
+        launch(stream->device, index, captured.row, std::move(call));
         break;
       }
       case CapturedCall::Kind::kGroup: {
@@ -222,10 +218,11 @@ int Machine::launch(CUgraphExec_st* exec, CUstream_st* stream) {
 
 }  // namespace plumbline::cuda
 
-// Graphs are captured by the process that holds the Machine alone; for others that is not supported.
 using namespace plumbline::cuda;  // NOLINT: the functions below are C's
 
 namespace {
+
+constexpr int kLost = kCudaLost;
 
 Machine& called() {
   ++machine().api_calls;
@@ -240,17 +237,17 @@ bool takes_work(const Machine& at, const StreamHandle stream) {
 }  // namespace
 
 EXPORTED int cudaStreamBeginCapture(StreamHandle stream, int mode) {
-  if (remote() != nullptr) return kCudaErrorNotSupported;
+  FORWARD(cudaStreamBeginCapture, stream, mode);
   if (!called().valid(stream)) return kCudaErrorInvalidHandle;
   return machine().captures->begin(stream, mode);
 }
 EXPORTED int cudaStreamEndCapture(StreamHandle stream, GraphHandle* graph) {
-  if (remote() != nullptr) return kCudaErrorNotSupported;
+  FORWARD(cudaStreamEndCapture, stream, graph);
   if (!called().valid(stream)) return kCudaErrorInvalidHandle;
   return machine().captures->end(stream, graph);
 }
 EXPORTED int cudaEventRecordWithFlags(EventHandle event, StreamHandle stream, unsigned flags) {
-  if (remote() != nullptr) return kCudaErrorNotSupported;
+  FORWARD(cudaEventRecordWithFlags, event, stream, flags);
   if (!takes_work(called(), stream) || !machine().valid(event)) return kCudaErrorInvalidHandle;
   if (const int code = machine().captures->refuses(stream); code != kCudaSuccess) return code;
   if (flags > kEventRecordExternal) return kCudaErrorInvalidValue;
@@ -260,12 +257,12 @@ EXPORTED int cudaEventRecordWithFlags(EventHandle event, StreamHandle stream, un
 }
 EXPORTED int cudaGraphInstantiateWithFlags(GraphExecHandle* made, GraphHandle graph,
                                            unsigned long long flags) {
-  if (remote() != nullptr) return kCudaErrorNotSupported;
+  FORWARD(cudaGraphInstantiateWithFlags, made, graph, flags);
   if (!called().captures->valid(graph) || flags != 0) return kCudaErrorInvalidValue;
   return machine().captures->instantiate(made, graph);
 }
 EXPORTED int cudaGraphLaunch(GraphExecHandle graph, StreamHandle stream) {
-  if (remote() != nullptr) return kCudaErrorNotSupported;
+  FORWARD(cudaGraphLaunch, graph, stream);
   if (!takes_work(called(), stream)) return kCudaErrorInvalidHandle;
   if (!machine().captures->valid(graph) || graph->graph.device != stream->device)
     return kCudaErrorInvalidValue;
@@ -273,14 +270,14 @@ EXPORTED int cudaGraphLaunch(GraphExecHandle graph, StreamHandle stream) {
   return machine().launch(graph, stream);
 }
 EXPORTED int cudaGraphDestroy(GraphHandle graph) {
-  if (remote() != nullptr) return kCudaErrorNotSupported;
+  FORWARD(cudaGraphDestroy, graph);
   if (!called().captures->valid(graph)) return kCudaErrorInvalidValue;
   graph->destroyed = true;
   graph->calls.clear();
   return kCudaSuccess;
 }
 EXPORTED int cudaGraphExecDestroy(GraphExecHandle graph) {
-  if (remote() != nullptr) return kCudaErrorNotSupported;
+  FORWARD(cudaGraphExecDestroy, graph);
   if (!called().captures->valid(graph)) return kCudaErrorInvalidValue;
   graph->destroyed = true;
   graph->graph.calls.clear();

@@ -22,8 +22,7 @@ struct CapturedCall {
   Kind kind = Kind::kKernel;
   CUstream_st* stream = nullptr;
   unsigned row = 0;  // kKernel
-  Machine::Closure closure;
-  Nanoseconds takes = 0;
+  Machine::Work work;
   std::vector<GroupedCall> calls;  // kGroup
   std::size_t point = 0;           // kRecord; kWait: the point waited for
   CUevent_st* external = nullptr;  // kRecord: recorded again by every launch; null: an edge of the graph
@@ -56,12 +55,12 @@ class Captures {
 
   // Work on a stream: success, or that its capture is invalid.
   int refuses(const CUstream_st* stream) const;
-  // What may wait for a device, while a capture is under way that forbids it (all modes but relaxed).
-  int refuses_unsafe();
+  // What may wait for a device, while a capture is under way in the process that forbids it (all modes but relaxed).
+  int refuses_unsafe(const Process& process);
   int refuses_query(const CUstream_st* stream);
 
   // Calls on a stream that is captured.
-  void kernel(CUstream_st* stream, unsigned row, Machine::Closure closure, Nanoseconds takes);
+  void kernel(CUstream_st* stream, unsigned row, Machine::Work what);
   void record(CUevent_st* event, CUstream_st* stream);
   int record_external(CUevent_st* event, CUstream_st* stream);
   // Whether the stream or the event is.

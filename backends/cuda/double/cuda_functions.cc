@@ -5,19 +5,13 @@
 
 #include "backends/cuda/cuda_api.h"
 #include "backends/cuda/double/capture.h"
+#include "backends/cuda/double/forward.h"
 #include "backends/cuda/double/machine.h"
-#include "backends/cuda/double/remote.h"
-
-#define EXPORTED extern "C" __attribute__((visibility("default")))
-
-#define FORWARD(name, ...)                                \
-  if (Remote* const server = remote(); server != nullptr) \
-  return server->call(Function::k_##name, &::name, kLost __VA_OPT__(, ) __VA_ARGS__)
 
 namespace plumbline::cuda {
 namespace {
 
-constexpr int kLost = 999;        // cudaErrorUnknown: the server cannot be reached
+constexpr int kLost = kCudaLost;
 constexpr int kUnavailable = 46;  // cudaErrorDevicesUnavailable
 
 Machine& called() {
@@ -34,13 +28,13 @@ int refuses_work(const Machine& at, const StreamHandle stream) {
 // Memory that is made or given back, and what else may wait for a device.
 int make(void** block, std::size_t bytes, int device) {
   Machine& at = called();
-  if (const int code = at.captures->refuses_unsafe(); code != kCudaSuccess) return code;
+  if (const int code = at.refuses_unsafe(); code != kCudaSuccess) return code;
   *block = at.allocate(bytes, device);
   return *block == nullptr ? kCudaErrorMemoryAllocation : kCudaSuccess;
 }
 int give_back(void* block) {
   Machine& at = called();
-  if (const int code = at.captures->refuses_unsafe(); code != kCudaSuccess) return code;
+  if (const int code = at.refuses_unsafe(); code != kCudaSuccess) return code;
   return block == nullptr || at.release(block) ? kCudaSuccess : kCudaErrorInvalidValue;
 }
 
@@ -100,6 +94,10 @@ EXPORTED const char* cudaGetErrorName(int code) {
       return "cudaErrorInvalidResourceHandle";
     case kCudaErrorNotReady:
       return "cudaErrorNotReady";
+    case kUnavailable:
+      return "cudaErrorDevicesUnavailable";
+    case kLost:
+      return "cudaErrorUnknown";
     case kCudaErrorCaptureUnsupported:
       return "cudaErrorStreamCaptureUnsupported";
     case kCudaErrorCaptureInvalidated:
@@ -114,10 +112,6 @@ EXPORTED const char* cudaGetErrorName(int code) {
       return "cudaErrorStreamCaptureIsolation";
     case kCudaErrorCapturedEvent:
       return "cudaErrorCapturedEvent";
-    case kUnavailable:
-      return "cudaErrorDevicesUnavailable";
-    case kLost:
-      return "cudaErrorUnknown";
     default:
       return "cudaErrorNotSupported";
   }
@@ -199,7 +193,7 @@ EXPORTED int cudaEventQuery(EventHandle event) {
   FORWARD(cudaEventQuery, event);
   if (!called().valid(event)) return kCudaErrorInvalidHandle;
   if (event->capture != 0) return kCudaErrorCapturedEvent;
-  if (const int code = machine().captures->refuses_unsafe(); code != kCudaSuccess) return code;
+  if (const int code = machine().refuses_unsafe(); code != kCudaSuccess) return code;
   return machine().done(event) ? kCudaSuccess : kCudaErrorNotReady;
 }
 EXPORTED int cudaEventElapsedTime(float* milliseconds, EventHandle start, EventHandle end) {

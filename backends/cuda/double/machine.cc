@@ -172,29 +172,36 @@ std::uint32_t Machine::append(Item item, Call call) {
   return static_cast<std::uint32_t>(calls_.size() - 1);
 }
 
-void Machine::launch(CUstream_st* stream, unsigned row, Call call) {
+void Machine::launch(int device, int stream, unsigned row, Call call) {
   call.caller = caller;
-  const Item item = make_item(ItemOp::kLaunch, kNoMicrobatch, 0, row, static_cast<unsigned>(stream->index));
+  const Item item = make_item(ItemOp::kLaunch, kNoMicrobatch, 0, row, static_cast<unsigned>(stream));
   const std::uint32_t index = append(item, std::move(call));
-  static_cast<void>(world_.launch(static_cast<std::uint32_t>(stream->device), index, item));
+  static_cast<void>(world_.launch(static_cast<std::uint32_t>(device), index, item));
+}
+
+void Machine::enqueue(CUstream_st* stream, unsigned row, Work work) {
+  work.takes = std::exchange(caller->next_takes, 0);
+  if (stream->capture != 0) return captures->kernel(stream, row, std::move(work));
+  Call call;
+  call.work = std::move(work);
+  launch(stream->device, stream->index, row, std::move(call));
 }
 
 void Machine::kernel(CUstream_st* stream, unsigned row, Closure closure) {
-  Call call;
-  call.takes = std::exchange(caller->next_takes, 0);
-  if (stream->capture != 0) return captures->kernel(stream, row, std::move(closure), call.takes);
-  call.closure = std::move(closure);
-  launch(stream, row, std::move(call));
+  Work work;
+  work.closure = std::move(closure);
+  enqueue(stream, row, std::move(work));
 }
 
 void Machine::host_function(CUstream_st* stream, HostFunction function, void* argument) {
   if (!caller->process->elsewhere) return kernel(stream, 0, [=] { function(argument); });
-  Call call;
-  call.function = function;
-  call.argument = argument;
-  call.takes = std::exchange(caller->next_takes, 0);
-  launch(stream, 0, std::move(call));
+  Work work;
+  work.function = function;
+  work.argument = argument;
+  enqueue(stream, 0, std::move(work));
 }
+
+int Machine::refuses_unsafe() { return captures->refuses_unsafe(*caller->process); }
 
 bool Machine::host_function_done(std::uint64_t node) {
   const auto found = outstanding_.find(static_cast<sim::NodeId>(node));
@@ -215,7 +222,7 @@ void Machine::wait_value(CUstream_st* stream, const std::uint32_t* address, std:
   Call call;
   call.awaited = address;
   call.value = value;
-  launch(stream, 4, std::move(call));
+  launch(stream->device, stream->index, 4, std::move(call));
 }
 
 namespace {
@@ -242,9 +249,9 @@ std::optional<Nanoseconds> Machine::start(sim::NodeId node, std::uint32_t item) 
   // The closure may append calls in principle, so nothing of calls_ is held across it.
   Caller& by = *calls_[item].caller;
   if (by.process->ended) return 0;
-  if (calls_[item].function != nullptr) {
-    by.due.push_back({node, calls_[item].function, calls_[item].argument});
-    outstanding_[node] = {by.process, world_.now() + calls_[item].takes};
+  if (const Work& work = calls_[item].work; work.function != nullptr) {
+    by.due.push_back({node, work.function, work.argument});
+    outstanding_[node] = {by.process, world_.now() + work.takes};
     return std::nullopt;
   }
   if (calls_[item].awaited != nullptr) {
@@ -252,8 +259,8 @@ std::optional<Nanoseconds> Machine::start(sim::NodeId node, std::uint32_t item) 
     waiters_.emplace_back(node, item);
     return std::nullopt;
   }
-  const Nanoseconds takes = calls_[item].takes;
-  const Closure closure = std::move(calls_[item].closure);
+  const Nanoseconds takes = calls_[item].work.takes;
+  const Closure closure = std::move(calls_[item].work.closure);
   if (closure) closure();
   return takes;
 }

@@ -41,7 +41,7 @@ struct CUevent_st {
 namespace plumbline::cuda {
 struct Meeting;
 class Captures;
-}
+}  // namespace plumbline::cuda
 
 struct ncclComm {
   int device = 0;
@@ -77,7 +77,6 @@ class Machine final : public sim::LiveCalls {
  public:
   // Memory is taken from the arena, or from the heap.
   Machine(int devices, const RunConfig& config, std::shared_ptr<Arena> arena = nullptr);
-  ~Machine() override;
 
   // Whoever calls: a thread of this process, or of one elsewhere that has joined.
   Caller* caller = &own_caller_;
@@ -85,6 +84,7 @@ class Machine final : public sim::LiveCalls {
   // The process of the callers has ended: so do its host functions that run, and those to come do nothing. Ranks
   // whose communicators it has not ended end as by end_process; without any, its devices are as before it came.
   void leave(Process& process);
+  ~Machine() override;
 
   // CUDA
   int devices() const { return devices_; }
@@ -98,6 +98,13 @@ class Machine final : public sim::LiveCalls {
   bool valid(const CUstream_st* stream) const;
   bool valid(const CUevent_st* event) const;
   using Closure = std::function<void()>;
+  // What a kernel does: here, or by a function of a process elsewhere.
+  struct Work {
+    Closure closure;
+    HostFunction function = nullptr;
+    void* argument = nullptr;
+    Nanoseconds takes = 0;
+  };
   void kernel(CUstream_st* stream, unsigned row, Closure closure);
   // Called in its turn; a process elsewhere is handed it (Caller::due), and says when it has run.
   void host_function(CUstream_st* stream, HostFunction function, void* argument);
@@ -110,6 +117,7 @@ class Machine final : public sim::LiveCalls {
   bool idle(CUstream_st* stream);
   Nanoseconds time_of(const CUevent_st* event) const;
   std::unique_ptr<Captures> captures;  // streams that are captured (capture.h)
+  int refuses_unsafe();                // of the caller's process (Captures::refuses_unsafe)
   int launch(CUgraphExec_st* graph, CUstream_st* stream);
 
   // NCCL; codes are ncclResult_t.
@@ -145,10 +153,7 @@ class Machine final : public sim::LiveCalls {
   // What an item does: one entry an item.
   struct Call {
     Caller* caller = nullptr;  // of what is on a stream, except groups
-    Closure closure;
-    HostFunction function = nullptr;  // for a process elsewhere
-    void* argument = nullptr;
-    Nanoseconds takes = 0;
+    Work work;
     const std::uint32_t* awaited = nullptr;  // a wait for a value
     std::uint32_t value = 0;
     GroupedCall operation;
@@ -168,7 +173,8 @@ class Machine final : public sim::LiveCalls {
   using Blocks = std::map<const std::byte*, Block>;  // by address
 
   std::uint32_t append(Item item, Call call);
-  void launch(CUstream_st* stream, unsigned row, Call call);
+  void launch(int device, int stream, unsigned row, Call call);
+  void enqueue(CUstream_st* stream, unsigned row, Work work);
   bool busy(const Process& process) const;
   void drop(Blocks::iterator block);
   unsigned row_of(const GroupedCall& call);

@@ -6,14 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "backends/cuda/double/forward.h"
 #include "backends/cuda/double/machine.h"
-#include "backends/cuda/double/remote.h"
 #include "backends/cuda/nccl_api.h"
-
-#define EXPORTED extern "C" __attribute__((visibility("default")))
-#define FORWARD(name, ...)                                \
-  if (Remote* const server = remote(); server != nullptr) \
-  return server->call(Function::k_##name, &::name, kLost __VA_OPT__(, ) __VA_ARGS__)
 
 namespace plumbline::cuda {
 namespace {

@@ -118,8 +118,8 @@ struct Bench {
     }
     transport = std::make_unique<NcclTransport>(local, ids);
     backend = std::make_unique<CudaBackend>(served, *transport, CudaOptions{});
-    driver =
-        std::make_unique<CudaDriver>(*backend, clock, DriverOptions{kTimeout, model_of(config.sim), graphs});
+    driver = std::make_unique<CudaDriver>(*backend, clock,
+                                          DriverOptions{kTimeout, model_of(config.sim), nullptr, graphs});
   }
   static constexpr Nanoseconds kTimeout = 1000000000;
   LinkedProgram linked;

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "engine/program/graphs.h"
 #include "props/faults.h"
 #include "props/generators.h"
 #include "tests/backends/cuda/driven.h"
@@ -142,18 +143,23 @@ TEST(CudaDriverInProcesses, ExecutesWhatTheSimulatorDoes) {
     ScheduleKind kind;
     int pp, dp, chunks;
     Precision precision;
+    bool graphs = false;  // captured in the first step, launched in the others
   };
   for (const Case& row : {Case{ScheduleKind::kOneFOneB, 2, 1, 1, Precision::kFp32},
                           Case{ScheduleKind::kOneFOneB, 3, 1, 1, Precision::kFp16},
                           Case{ScheduleKind::kOneFOneB, 2, 2, 1, Precision::kBf16},
-                          Case{ScheduleKind::kInterleaved, 2, 1, 2, Precision::kFp32}}) {
+                          Case{ScheduleKind::kInterleaved, 2, 1, 2, Precision::kFp32},
+                          Case{ScheduleKind::kOneFOneB, 2, 1, 1, Precision::kFp16, true},
+                          Case{ScheduleKind::kGpipe, 2, 2, 1, Precision::kFp32, true}}) {
     const RunConfig config = config_of(row.kind, row.pp, row.dp, row.chunks, row.precision);
     SCOPED_TRACE(props::config_words(config));
-    const Program program = program_of(config).value();
+    const Program plain = program_of(config).value();
+    const Program program = row.graphs ? with_graphs(plain).value() : plain;
     const LinkedProgram linked = link_program(program).value();
+    const int steps = row.graphs ? 3 : 2;
     std::vector<Finding> found;
-    EXPECT_EQ(told_by_processes(linked, config, 2, kDeadline / 2 * kSecond, found),
-              told_by_simulator(linked, config, 2));
+    EXPECT_EQ(told_by_processes(linked, config, steps, kDeadline / 2 * kSecond, found),
+              told_by_simulator(linked, config, steps));
     EXPECT_TRUE(found.empty()) << found.front().why;
     if (::testing::Test::HasFailure()) return;
   }
