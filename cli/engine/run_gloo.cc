@@ -37,6 +37,14 @@ int be_rank(const ValidConfig& valid, const std::string& line, const RunOptions&
   const tl::expected<Meeting, int> meeting = meet(valid, options, place);
   if (!meeting) return meeting.error();
   processes::Store& store = *meeting->store;
+  if (valid.config.schedule.cuda_graphs) {
+    (void)store.set(processes::done_key(rank), "");
+    return report_for_all(
+        {ErrorCode::kUnsupported,
+         "there are no CUDA graphs over Gloo; leave --cuda-graphs off, or give --backend cuda or sim",
+         {}},
+        rank);
+  }
   Result<std::unique_ptr<gloo::Transport>> transport =
       gloo::connect(address, "run", rank, world, options.join_timeout);
   if (!transport) return report(transport.error());

@@ -218,6 +218,18 @@ TEST(GlooRun, NprocUnderALauncherIsRefused) {
   EXPECT_NE(std::string::npos, outcome.err.find("Open MPI has started 2 of these processes")) << outcome.err;
 }
 
+// Refused by all ranks, and told by one of them.
+TEST(GlooRun, CudaGraphsAreRefusedOnce) {
+  NEEDS_ENGINE;
+  const Outcome outcome =
+      run_engine("run " + kSmall + "--backend gloo --nproc 2 --cuda-graphs -o " + temporary("run.plmb"));
+  EXPECT_EQ(2, outcome.code);
+  const std::string words = "there are no CUDA graphs over Gloo";
+  const std::size_t first = outcome.err.find(words);
+  ASSERT_NE(std::string::npos, first) << outcome.err;
+  EXPECT_EQ(std::string::npos, outcome.err.find(words, first + 1)) << outcome.err;
+}
+
 // A forward-only schedule is one evaluation, and nothing else.
 TEST(GlooRun, ForwardOnlyEvaluatesAsTheSimulatorDoes) {
   NEEDS_ENGINE;
