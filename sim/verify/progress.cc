@@ -18,6 +18,9 @@ Progress::Progress(const CheckWorld& world, const ScratchVector<const RangeFacts
     cursors_[t].end = world.program->threads[t].end;
     cursors_[t].mixed = facts_of[t]->mixed_groups;
     cursors_[t].port_offset = world.port_offset(t);
+    if (!timing_) continue;
+    cursors_[t].first_tail = timing_->first_tail(t);
+    cursors_[t].first_cost = timing_->first_cost(t);
   }
 }
 
@@ -62,9 +65,36 @@ Lanes Progress::makespan() const {
   return end;
 }
 
+// What the walk looks up, by plain pointers: no store to a row can move them, which the compiler cannot see of vectors.
+struct Progress::Tables {
+  const Item* items;
+  const Port* ports;
+  LinkState* links;
+  Cursor* cursors;
+  MemberState* members;
+  Timing::Track all;  // the first thread's
+  Item skip;       // bits of items that are not executed
+  Item no_launch;  // none of these: a launch that is executed
+};
+
+Progress::Tables Progress::tables() {
+  static_assert(static_cast<int>(ItemOp::kLaunch) == 0);
+  const Item skip = make_item(ItemOp::kLaunch, 0, skip_, 0, 0);
+  const Item any_op = make_item(static_cast<ItemOp>(kItemOps - 1), 0, 0, 0, 0);
+  return {world_->program->items.data(),
+          world_->ports.data(),
+          links_.data(),
+          cursors_.data(),
+          members_.data(),
+          timing_ ? timing_->track(0) : Timing::Track{},
+          skip,
+          skip | any_op};
+}
+
 template <bool kTimed>
 void Progress::drain(ColdConnect& cold) {
-  while (!work_.empty()) advance<kTimed>(work_.pop(), cold);
+  const Tables rows = tables();
+  while (!work_.empty()) advance<kTimed>(rows, work_.pop(), cold);
 }
 
 // The group's next kernel: the lowest phase above the current one.
@@ -83,34 +113,34 @@ bool Progress::next_phase(Cursor& cursor) const {
 
 // Whichever end of a message comes second completes it.
 template <bool kTimed>
-[[gnu::always_inline]] inline void Progress::activate_p2p(std::uint32_t thread, const Port& port,
-                                                          std::uint32_t item, const Lanes& begin,
-                                                          Lanes& finish, std::int32_t& pending) {
-  LinkState& link = links_[port.link];
-  const std::int32_t side = port.side;
+[[gnu::always_inline]] inline void Progress::activate_p2p(const Tables& tables, std::uint32_t thread,
+                                                          std::uint32_t item, const Port& port,
+                                                          const Lanes& begin, Lanes& finish,
+                                                          std::int32_t& pending) {
+  LinkState& link = tables.links[port.link];
+  const std::int32_t side = port.side, count = link.count;
   const std::uint64_t label = std::uint64_t{port.key} << 20 |
-                              static_cast<std::uint64_t>(item_microbatch(world_->program->items[item]));
-  const std::int32_t count = link.count;
+                              static_cast<std::uint64_t>(item_microbatch(tables.items[item]));
+  link.count = count + side;
   if (count * side >= 0) {
-    if (count == 0) {
-      link.label = label;
-      link.item = item;
-      if constexpr (kTimed) link.begin = begin;
-    }
-    link.count = count + side;
     ++pending;
+    if (count != 0) return;
+    link.label = label;
+    link.item = item;
+    if constexpr (kTimed) link.begin = begin;
     return;
   }
-  if (link.label != label) mismatched_ = true;
-  Cursor& other = cursors_[port.peer];
+  mismatched_ |= link.label != label;
+  Cursor& other = tables.cursors[port.peer];
   if constexpr (kTimed) {
-    link.free_at = later(later(begin, link.begin), link.free_at).plus(port.duration);
-    finish.raise(link.free_at);
-    other.finish.raise(link.free_at);
+    const Lanes end = later(later(begin, link.begin), link.free_at).plus(port.duration);
+    link.free_at = end;
+    finish.raise(end);
+    other.finish.raise(end);
   }
-  link.count = count + side;
-  if (link.count != 0) next_message(port.peer, link, port.link);
-  if (port.peer == thread) {
+  if (link.count != 0) [[unlikely]]
+    next_message(port.peer, link, port.link);
+  if (port.peer == thread) [[unlikely]] {
     --pending;
   } else if (--other.pending == 0) {
     wake(port.peer);
@@ -119,22 +149,27 @@ template <bool kTimed>
 
 // A group of messages of one communicator. True: it is over.
 template <bool kTimed>
-[[gnu::always_inline]] inline bool Progress::exchange(std::uint32_t thread, const Timing::Track& track,
-                                                      Cursor& cursor, Item last, Lanes& host) {
-  const Item* const items = world_->program->items.data();
-  const std::uint32_t member = port_of(cursor, item_ref(last)).member;
+[[gnu::always_inline]] inline bool Progress::exchange(const Tables& tables, const Timing::Track& track,
+                                                      std::uint32_t thread, Cursor& cursor,
+                                                      const Port& last_port, Item last, Lanes& host) {
+  const std::uint32_t member = last_port.member, end = cursor.group_end;
   Lanes begin, finish;
   if constexpr (kTimed) {
     // Where strict order holds, the communicator's last kernel is over before the device's last group is.
-    begin = later(Timing::group_begin(track, last, host), later(cursor.last_group, members_[member].free_at));
+    begin = later(Timing::group_begin(track, last, host),
+                  later(cursor.last_group, tables.members[member].free_at));
     finish = begin;
   }
   std::int32_t pending = 0;
-  for (std::uint32_t i = cursor.item; i != cursor.group_end; ++i)
-    activate_p2p<kTimed>(thread, port_of(cursor, item_ref(items[i])), i, begin, finish, pending);
+  std::uint32_t item = cursor.item;
+  for (; item != end - 1; ++item)
+    activate_p2p<kTimed>(tables, thread, item,
+                         tables.ports[cursor.port_offset + item_ref(tables.items[item])], begin, finish,
+                         pending);
+  activate_p2p<kTimed>(tables, thread, item, last_port, begin, finish, pending);
   cursor.member = member;
   if (pending == 0) {
-    end_group<kTimed>(thread, track, cursor, last, finish, host);
+    end_group<kTimed>(tables, track, thread, cursor, last, finish, host);
     return true;
   }
   cursor.active = true;
@@ -145,21 +180,20 @@ template <bool kTimed>
 
 // A group with collectives, or of more than one kernel. True: its first kernel is over.
 template <bool kTimed>
-bool Progress::mixed_group(std::uint32_t thread, const Timing::Track& track, Cursor& cursor, Item last) {
+[[gnu::noinline]] bool Progress::mixed_group(std::uint32_t thread, const Timing::Track& track, Cursor& cursor,
+                                             Item last) {
   const Program& program = *world_->program;
   cursor.active = true;
   cursor.phase = phase_of(port_of(cursor, item_ref(program.items[cursor.item])));
   for (std::uint32_t i = cursor.item + 1; cursor.mixed && i < cursor.group_end; ++i)
     cursor.phase = std::min(cursor.phase, phase_of(port_of(cursor, item_ref(program.items[i]))));
-  if constexpr (kTimed) {
-    cursor.begin = later(Timing::group_begin(track, last, cursor.host), cursor.last_group);
-  }
+  if constexpr (kTimed) cursor.begin = later(Timing::group_begin(track, last, cursor.host), cursor.last_group);
   begin_phase<kTimed>(thread, cursor);
   return cursor.pending == 0;
 }
 
 template <bool kTimed>
-void Progress::begin_phase(std::uint32_t thread, Cursor& cursor) {
+[[gnu::noinline]] void Progress::begin_phase(std::uint32_t thread, Cursor& cursor) {
   const Program& program = *world_->program;
   cursor.member = kNone32;
   if constexpr (kTimed) cursor.finish = cursor.begin;
@@ -174,7 +208,7 @@ void Progress::begin_phase(std::uint32_t thread, Cursor& cursor) {
     }
     cursor.member = port.member;
     if (is_p2p(port.kind)) {
-      activate_p2p<kTimed>(thread, port, i, cursor.begin, cursor.finish, cursor.pending);
+      activate_p2p<kTimed>(tables(), thread, i, port, cursor.begin, cursor.finish, cursor.pending);
     } else {
       activate_collective<kTimed>(thread, cursor, port, i);
     }
@@ -186,43 +220,59 @@ void Progress::begin_phase(std::uint32_t thread, Cursor& cursor) {
 }
 
 template <bool kTimed>
-[[gnu::always_inline]] inline void Progress::end_group(std::uint32_t thread, const Timing::Track& track,
-                                                       Cursor& cursor, Item last, const Lanes& finish,
-                                                       Lanes& host) {
+[[gnu::always_inline]] inline void Progress::end_group(const Tables& tables, const Timing::Track& track,
+                                                       std::uint32_t thread, Cursor& cursor, Item last,
+                                                       const Lanes& finish, Lanes& host) {
   if constexpr (kTimed) {
-    if (cursor.member != kNone32) members_[cursor.member].free_at = finish;
+    if (cursor.member != kNone32) tables.members[cursor.member].free_at = finish;
     timing_->group_end(track, thread, cursor.item, cursor.group_end, last, finish, host);
     cursor.last_group = finish.certification();
   }
   cursor.item = cursor.group_end;
 }
 
+// The phase of the group at the cursor has completed; most groups have one. False: the next one waits.
+template <bool kTimed>
+[[gnu::always_inline]] inline bool Progress::phase_over(const Tables& tables, const Timing::Track& track,
+                                                        std::uint32_t thread, Cursor& cursor, Lanes& host) {
+  while (cursor.mixed && next_phase(cursor)) {
+    if constexpr (kTimed) {
+      if (cursor.member != kNone32) members_[cursor.member].free_at = cursor.finish;
+      cursor.begin = cursor.finish;
+    }
+    begin_phase<kTimed>(thread, cursor);
+    if (cursor.pending > 0) return false;
+  }
+  cursor.active = false;
+  end_group<kTimed>(tables, track, thread, cursor, tables.items[cursor.group_end - 1], cursor.finish, host);
+  return true;
+}
+
 // Executes what is not in a group. False: the end, or a decision that is not open yet.
 template <bool kTimed>
-[[gnu::always_inline]] inline bool Progress::run_to_group(std::uint32_t thread, const Timing::Track& track,
-                                                          Cursor& cursor, Lanes& host) {
-  const Item* const items = world_->program->items.data();
-  const Item skip = Item{skip_} << 24;
+[[gnu::always_inline]] inline bool Progress::run_to_group(const Tables& tables, const Timing::Track& track,
+                                                          std::uint32_t thread, Cursor& cursor, Lanes& host) {
+  const std::uint32_t end = cursor.end;
   std::uint32_t next = cursor.item;
   bool at_group = false;
-  for (; next != cursor.end; ++next) {
-    const Item item = items[next];
+  for (; next != end; ++next) {
+    const Item item = tables.items[next];
+    if ((item & tables.no_launch) == 0) {  // one that is executed
+      if constexpr (kTimed) timing_->launch(track, thread, item, host);
+      continue;
+    }
     const ItemOp op = item_op(item);
     at_group = op == ItemOp::kOp;
     if (at_group) break;
-    if ((item & skip) != 0) continue;
+    if (op == ItemOp::kFree || (item & tables.skip) != 0) continue;
     if (op == ItemOp::kDecide && !decisions_open_) {
       cursor.parked = true;
       break;
     }
     if constexpr (kTimed) {
-      if (op == ItemOp::kLaunch) {
-        timing_->launch(track, thread, item, host);
-      } else if (op != ItemOp::kFree) {
-        cursor.host = host;
-        timing_->step(thread, item, cursor.host);
-        host = cursor.host;
-      }
+      cursor.host = host;
+      timing_->step(thread, item, cursor.host);
+      host = cursor.host;
     }
   }
   cursor.item = next;
@@ -231,36 +281,24 @@ template <bool kTimed>
 
 // Walks a rank's items until its device must wait.
 template <bool kTimed>
-void Progress::advance(std::uint32_t thread, ColdConnect& cold) {
-  const Item* const items = world_->program->items.data();
-  Cursor& cursor = cursors_[thread];
+[[gnu::always_inline]] inline void Progress::advance(const Tables& tables, std::uint32_t thread,
+                                                     ColdConnect& cold) {
+  Cursor& cursor = tables.cursors[thread];
   // Ranks take turns every few items, too irregularly for the processor to see that each reads straight on.
-  __builtin_prefetch(items + cursor.item + 16);
+  __builtin_prefetch(tables.items + cursor.item + 16);
   Timing::Track track{};
   Lanes host;
   if constexpr (kTimed) {
-    track = timing_->track(thread);
+    track = {tables.all.tails + cursor.first_tail, tables.all.costs + cursor.first_cost};
     host = cursor.host;
   }
-  while (true) {
-    if (cursor.active) {  // the phase has just completed; most groups have one
-      if (cursor.mixed && next_phase(cursor)) {
-        if constexpr (kTimed) {
-          if (cursor.member != kNone32) members_[cursor.member].free_at = cursor.finish;
-          cursor.begin = cursor.finish;
-        }
-        begin_phase<kTimed>(thread, cursor);
-        if (cursor.pending > 0) break;
-        continue;
-      }
-      cursor.active = false;
-      const Lanes finish = cursor.finish;
-      end_group<kTimed>(thread, track, cursor, items[cursor.group_end - 1], finish, host);
-    }
-    if (!run_to_group<kTimed>(thread, track, cursor, host)) break;
-    const std::uint32_t end = group_end(*world_->program, cursor.item);
-    const Item last = items[end - 1];
-    if ((item_flags(last) & skip_) != 0) {
+  bool goes_on = !cursor.active || phase_over<kTimed>(tables, track, thread, cursor, host);
+  while (goes_on) {
+    if (!run_to_group<kTimed>(tables, track, thread, cursor, host)) break;
+    std::uint32_t end = cursor.item;
+    while ((item_flags(tables.items[end]) & kMore) != 0) ++end;
+    const Item last = tables.items[end++];
+    if ((last & tables.skip) != 0) {
       cursor.item = end;
       continue;
     }
@@ -270,11 +308,13 @@ void Progress::advance(std::uint32_t thread, ColdConnect& cold) {
       if constexpr (kTimed) host = cursor.host;
     }
     cursor.group_end = end;
-    if (!cursor.mixed && is_p2p(port_of(cursor, item_ref(last)).kind)) {
-      if (!exchange<kTimed>(thread, track, cursor, last, host)) break;
+    const Port& port = tables.ports[cursor.port_offset + item_ref(last)];
+    if (!cursor.mixed && is_p2p(port.kind)) {
+      goes_on = exchange<kTimed>(tables, track, thread, cursor, port, last, host);
     } else {
       if constexpr (kTimed) cursor.host = host;
-      if (!mixed_group<kTimed>(thread, track, cursor, last)) return;
+      goes_on = mixed_group<kTimed>(thread, track, cursor, last) &&
+                phase_over<kTimed>(tables, track, thread, cursor, host);
     }
   }
   if constexpr (kTimed) cursor.host = host;

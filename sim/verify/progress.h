@@ -33,6 +33,7 @@ struct alignas(64) Cursor {
   Lanes last_group;         // lane 0: the device takes one group after the other
   Lanes begin;              // of the phase; not kept for groups of messages alone
   std::uint64_t phase = 0;  // where groups are mixed
+  std::size_t first_tail = 0, first_cost = 0;  // of the thread's Timing::Track
 };
 
 // Messages of a link whose one end is active and waits. All belong to one group.
@@ -78,24 +79,31 @@ class Progress {
   const MemberState& member(std::uint32_t number) const { return members_[number]; }
 
  private:
+  struct Tables;
+  Tables tables();
   template <bool kTimed>
   void drain(ColdConnect& cold);
   template <bool kTimed>
-  void advance(std::uint32_t thread, ColdConnect& cold);
+  void advance(const Tables& tables, std::uint32_t thread, ColdConnect& cold);
   template <bool kTimed>
-  bool run_to_group(std::uint32_t thread, const Timing::Track& track, Cursor& cursor, Lanes& host);
+  bool run_to_group(const Tables& tables, const Timing::Track& track, std::uint32_t thread, Cursor& cursor,
+                    Lanes& host);
   template <bool kTimed>
-  bool exchange(std::uint32_t thread, const Timing::Track& track, Cursor& cursor, Item last, Lanes& host);
+  bool exchange(const Tables& tables, const Timing::Track& track, std::uint32_t thread, Cursor& cursor,
+                const Port& last_port, Item last, Lanes& host);
   template <bool kTimed>
   bool mixed_group(std::uint32_t thread, const Timing::Track& track, Cursor& cursor, Item last);
   template <bool kTimed>
-  void end_group(std::uint32_t thread, const Timing::Track& track, Cursor& cursor, Item last,
-                 const Lanes& finish, Lanes& host);
+  bool phase_over(const Tables& tables, const Timing::Track& track, std::uint32_t thread, Cursor& cursor,
+                  Lanes& host);
+  template <bool kTimed>
+  void end_group(const Tables& tables, const Timing::Track& track, std::uint32_t thread, Cursor& cursor,
+                 Item last, const Lanes& finish, Lanes& host);
   template <bool kTimed>
   void begin_phase(std::uint32_t thread, Cursor& cursor);
   template <bool kTimed>
-  void activate_p2p(std::uint32_t thread, const Port& port, std::uint32_t item, const Lanes& begin,
-                    Lanes& finish, std::int32_t& pending);
+  void activate_p2p(const Tables& tables, std::uint32_t thread, std::uint32_t item, const Port& port,
+                    const Lanes& begin, Lanes& finish, std::int32_t& pending);
   template <bool kTimed>
   void activate_collective(std::uint32_t thread, Cursor& cursor, const Port& port, std::uint32_t item);
   template <bool kTimed>
@@ -108,7 +116,7 @@ class Progress {
   }
   void entry_done(std::uint32_t current, std::uint32_t thread);
   bool enter(std::uint32_t thread, Cursor& cursor, ColdConnect& cold);
-  void wake(std::uint32_t thread) { work_.push(thread); }
+  void wake(std::uint32_t thread) { work_.push_within(thread); }
 
   const CheckWorld* world_;
   std::optional<Timing> timing_;
@@ -119,7 +127,7 @@ class Progress {
   ScratchVector<LinkState> links_;
   ScratchVector<MemberState> members_;
   ScratchVector<CommunicatorState> communicators_;
-  ScratchStack<std::uint32_t> work_;  // threads to go on with
+  ScratchStack<std::uint32_t> work_;  // threads to go on with, each once
 };
 
 }  // namespace plumbline::verify

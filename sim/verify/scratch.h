@@ -115,6 +115,8 @@ class ScratchStack {
     if (size_ == values_.size()) grow();
     values_[size_++] = value;
   }
+  // push() of who knows that there is room.
+  void push_within(T value) { values_[size_++] = value; }
   // push() where `wanted`, without a branch: for what no processor can guess.
   void push_if(bool wanted, T value) {
     if (size_ == values_.size()) grow();

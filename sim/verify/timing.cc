@@ -67,7 +67,7 @@ void set_durations(CheckWorld& world, const TimeModel& model, const std::vector<
 
 double Timing::ask(const Track& track, std::uint32_t thread, unsigned kernel) {
   const Nanoseconds cost = model_->kernel(static_cast<Rank>(thread), world_->program->kernels[kernel]);
-  return track.costs[kernel] = static_cast<double>(cost) + 1.0;
+  return track.costs[kernel] = cost == 0 ? kNothing : static_cast<double>(cost);
 }
 
 void Timing::step(std::uint32_t thread, Item item, Lanes& host) {
@@ -117,7 +117,8 @@ void Timing::wait_handles(std::uint32_t thread, Item item, Lanes& host) {
   }
 }
 
-void Timing::keep_handles(std::uint32_t thread, std::uint32_t first, std::uint32_t end, const Lanes& finish) {
+void Timing::keep_handles(std::uint32_t thread, std::uint32_t first, std::uint32_t end,
+                          Lanes finish) {
   const Program& program = *world_->program;
   Kept& kept = kept_[thread];
   const auto queue = static_cast<std::size_t>(item_queue(program.items[end - 1]));

@@ -4,6 +4,7 @@
 // its items say.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -29,17 +30,20 @@ class Timing {
   // One thread's rows, for as long as somebody walks its items.
   struct Track {
     Lanes* tails;   // by stream
-    double* costs;  // by kernel, plus 1; 0 when not asked yet
+    double* costs;  // by kernel; see kNothing
   };
-  Track track(std::uint32_t thread) {
-    return {tails_.data() + thread * streams_, durations_->kernels.get() + thread * kernels_};
+  Track track(std::size_t thread) {
+    return {tails_.data() + first_tail(thread), durations_->kernels.get() + first_cost(thread)};
   }
+  std::size_t first_tail(std::size_t thread) const { return thread * streams_; }
+  std::size_t first_cost(std::size_t thread) const { return thread * kernels_; }
 
   void launch(const Track& track, std::uint32_t thread, Item item, const Lanes& host) {
     double cost = track.costs[item_ref(item)];
-    if (cost == 0.0) cost = ask(track, thread, item_ref(item));
+    if (std::bit_cast<std::uint64_t>(cost) == 0) [[unlikely]]
+      cost = ask(track, thread, item_ref(item));
     Lanes& tail = track.tails[item_stream(item)];
-    tail = later(tail, host).plus(cost - 1.0);
+    tail = later(tail, host).plus(cost);
   }
 
   // Waits, records and reads; moves `host` where the host waits.
@@ -65,12 +69,14 @@ class Timing {
   Lanes end() const;
 
  private:
+  static constexpr double kNothing = -0.0;  // what a kernel costs that takes no time: added it changes nothing
+
   struct FreeDeleter {
     void operator()(void* memory) const { std::free(memory); }
   };
   struct Durations {
-    // Thread by kernel, or by kernel where ranks are alike: cost + 1, 0 when not asked yet. Mostly untouched, hence
-    // from calloc, which does not touch it.
+    // Thread by kernel, or by kernel where ranks are alike; bytes of 0 when not asked yet. Mostly untouched, hence from
+    // calloc, which does not touch it.
     std::unique_ptr<double[], FreeDeleter> kernels;
   };
   struct Kept {
@@ -82,7 +88,7 @@ class Timing {
     return static_cast<std::size_t>(thread) * streams_ + static_cast<std::size_t>(stream);
   }
   double ask(const Track& track, std::uint32_t thread, unsigned kernel);
-  void keep_handles(std::uint32_t thread, std::uint32_t first, std::uint32_t end, const Lanes& finish);
+  void keep_handles(std::uint32_t thread, std::uint32_t first, std::uint32_t end, Lanes finish);
   void wait_handles(std::uint32_t thread, Item item, Lanes& host);
   void waited(std::uint32_t thread, Item item, const Lanes& until, Lanes& host);
   static std::uint64_t slot_key(unsigned slot_class, int microbatch) {
