@@ -63,7 +63,7 @@ class GradientSync {
     first_.push_back(static_cast<std::uint32_t>(gradients_.size()));
     sort_by_slot();
     for (std::uint16_t slot = 0; slot < program_.slots.size(); ++slot) {
-      if (program_.slots[slot].kind != SlotKind::kMainGrads) continue;
+      if (program_.slots[slot].kind != SlotKind::kMainGrads || is_alone(slot)) continue;
       check_sums(slot);
       check_unscaling(slot);
     }
@@ -134,6 +134,12 @@ class GradientSync {
   std::span<const std::uint32_t> of_slot(std::uint16_t slot) const {
     return std::span<const std::uint32_t>(by_slot_).subspan(slot_begin_[slot],
                                                             slot_begin_[slot + 1u] - slot_begin_[slot]);
+  }
+
+  // One rank has them and reduces nothing: what it has is all there is, and nobody disagrees.
+  bool is_alone(std::uint16_t slot) const {
+    const std::span<const std::uint32_t> states = of_slot(slot);
+    return replicas_.replicas == 1 && states.size() == 1 && gradients_[states.front()].rounds.empty();
   }
 
   void gradients(std::size_t t, const SyncEvent& event, Gradients& state) {
