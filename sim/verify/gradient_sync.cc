@@ -59,6 +59,8 @@ class GradientSync {
                                      [](const RangeFacts* facts) { return facts->sync.empty(); });
     if (nothing) return {};
     first_.reserve(world_.threads() + 1);
+    gradients_.reserve(world_.threads());  // mostly one stage a rank
+    parameters_.reserve(world_.threads());
     for (std::uint32_t t = 0; t < world_.threads(); ++t) walk(t, facts_of_[t]->sync);
     first_.push_back(static_cast<std::uint32_t>(gradients_.size()));
     sort_by_slot();
