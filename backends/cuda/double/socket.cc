@@ -55,9 +55,9 @@ Result<sockaddr_un> socket_address(const std::string& path) {
 
 bool send_frame(int socket, const std::vector<std::byte>& bytes) {
   const auto length = static_cast<std::uint32_t>(bytes.size());
-  std::vector<std::byte> frame(sizeof length + bytes.size());
+  std::vector<std::byte> frame(sizeof length);
   std::memcpy(frame.data(), &length, sizeof length);
-  if (length > 0) std::memcpy(frame.data() + sizeof length, bytes.data(), length);
+  frame.insert(frame.end(), bytes.begin(), bytes.end());
   return send_all(socket, frame.data(), frame.size());
 }
 
