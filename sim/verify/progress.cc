@@ -347,14 +347,14 @@ void Progress::next_collective(std::uint32_t thread, MemberState& member, std::u
 
 // False: the host has not set up the group's connections yet; the device is woken when it has.
 bool Progress::enter(std::uint32_t thread, Cursor& cursor, ColdConnect& cold) {
-  Nanoseconds host = cursor.host.nanoseconds(0);
+  double host = cursor.host[0];
   cursor.parked = !cold.enter(thread, cursor.item, host);
-  cursor.host.raise_certification(static_cast<double>(host));
+  cursor.host.raise_certification(host);
   cursor.stop = cold.stop(thread);
   for (const std::uint32_t other : cold.changed()) {
     Cursor& woken = cursors_[other];
     woken.stop = cold.stop(other);
-    if (other == thread || !woken.parked) continue;
+    if (!woken.parked) continue;
     woken.parked = false;
     wake(other);
   }
