@@ -27,14 +27,15 @@ ColdConnect::ColdConnect(const CheckWorld& world, const ScratchVector<const Rang
       states_(world.threads()),
       notes_(world.links.size() * 4, -1.0),
       connected_(world.links.size()),
-      work_(world.threads()),
+      work_(world.threads() * 2),
       changed_(world.threads()) {
   rows_.reserve(world.links.size() * 2 + world.threads());  // each end of each link
   for (std::uint32_t t = 0; t < world.threads(); ++t) {
     states_[t].row = states_[t].group = static_cast<std::uint32_t>(rows_.size());
     states_[t].device = world.program->threads[t].begin;
     add_rows(t, *facts_of[t], arm);
-    rows_.emplace_back();
+    Row& end = rows_.emplace_back();
+    end.item = end.group = end.need = kNone32;
   }
 }
 
@@ -42,43 +43,42 @@ ColdConnect::ColdConnect(const CheckWorld& world, const ScratchVector<const Rang
 void ColdConnect::add_rows(std::uint32_t thread, const RangeFacts& facts, Arm arm) {
   const Port* const ports = world_->ports.data();
   const std::uint32_t offset = world_->port_offset(thread);
-  std::size_t first = rows_.size();  // of the group
+  const Item* const items = world_->program->items.data();
+  const Link* const links = world_->links.data();
+  auto count = static_cast<std::uint32_t>(rows_.size());
+  std::uint32_t first = count;  // of the group
   for (const FirstUse& use : facts.first_uses[arm == Arm::kNo ? 1 : 0]) {
-    const Port& port = ports[offset + item_ref(world_->program->items[use.item])];
-    const Link& link = world_->links[port.link];
-    const unsigned shift = port.side < 0 ? 1 : 0;
-    const unsigned known = connected_[port.link];
-    if (link.distance == 0 || (known >> shift & 1) != 0) continue;
-    const unsigned more = link.mirrored ? kSends : kSends | kAloneSends;
-    connected_[port.link] = static_cast<std::uint8_t>(known | more << shift);
-    overtakes_ = overtakes_ || use.overtakes;
-    if (first != rows_.size() && rows_[first].group != use.group) {
-      close_group(first);
-      first = rows_.size();
+    const Port& port = ports[offset + item_ref(items[use.item])];
+    const Link& link = links[port.link];
+    const unsigned end = port.side < 0 ? 1 : 0;
+    std::uint32_t& known = connected_[port.link];
+    if (link.distance == 0 || (known >> end & 1u) != 0) continue;
+    known |= (link.mirrored ? kSends : kSends | kAloneSends) << end;
+    overtakes_ |= use.overtakes;
+    if (count != first && rows_[first].group != use.group) {
+      if (count - first > 1) count = merge_rows(first);
+      first = count;
     }
-    add_row(use, port, link.mirrored);
+    add_row(use, count, {port.link * 4 + end, port.peer}, link.mirrored);
+    ++count;
   }
-  close_group(first);
+  if (count - first > 1) merge_rows(first);
 }
 
 // As if it were all of its group.
-[[gnu::always_inline]] inline void ColdConnect::add_row(const FirstUse& use, const Port& port,
+[[gnu::always_inline]] inline void ColdConnect::add_row(const FirstUse& use, std::uint32_t number, End end,
                                                         bool mirrored) {
-  const auto number = static_cast<std::uint32_t>(rows_.size());
   Row& row = rows_.emplace_back();
   row.item = use.item;
   row.group = use.group;
   row.need = use.need;
-  row.set_up = number;
+  row.first = number;
   row.next = number + 1;
-  row.directions = 1;
+  row.last = true;
   row.alone = !mirrored;
   row.mirrored = mirrored;
-  row.ends[0] = {port.link * 4 + (port.side < 0 ? 1u : 0u), port.peer};
-}
-
-[[gnu::always_inline]] inline void ColdConnect::close_group(std::size_t first) {
-  if (rows_.size() - first > 1) merge_rows(first);
+  row.two = false;
+  row.ends[0] = end;
 }
 
 // Rows are in the order of this number: by communicator, then by distance.
@@ -87,8 +87,8 @@ std::uint64_t ColdConnect::key(const Row& row) const {
   return std::uint64_t{link.communicator} << 32 | link.distance;
 }
 
-// Rows of a group in order, a send and a receive of one distance as one.
-void ColdConnect::merge_rows(std::size_t first) {
+// Rows of a group in order, a send and a receive of one distance as one; the number of all rows then.
+std::uint32_t ColdConnect::merge_rows(std::size_t first) {
   const auto before = [&](const Row& a, const Row& b) { return key(a) < key(b); };
   const auto begin = rows_.begin() + static_cast<std::ptrdiff_t>(first);
   // Mostly two in order, for which a stable sort would ask for memory.
@@ -100,29 +100,29 @@ void ColdConnect::merge_rows(std::size_t first) {
       rows_[count++] = rows_[i];
       continue;
     }
-    last.ends[last.directions++] = rows_[i].ends[0];
+    last.two = true;
+    last.ends[1] = rows_[i].ends[0];
     if (last.ends[0].receives()) std::swap(last.ends[0], last.ends[1]);
   }
-  rows_.resize(count);
+  rows_.erase(rows_.begin() + static_cast<std::ptrdiff_t>(count), rows_.end());
   for (std::size_t i = first; i < count;) {
     std::size_t last = i;
     while (last + 1 < count && key(rows_[last + 1]) >> 32 == key(rows_[i]) >> 32) ++last;
     close_set_up(i, last);
     i = last + 1;
   }
+  return static_cast<std::uint32_t>(count);
 }
 
 void ColdConnect::close_set_up(std::size_t first, std::size_t last) {
   for (std::size_t i = first; i <= last; ++i) {
     Row& row = rows_[i];
-    row.set_up = static_cast<std::uint32_t>(first);
+    row.first = static_cast<std::uint32_t>(first);
     row.next = static_cast<std::uint32_t>(rows_.size());
     row.last = i == last;
-    row.alone = row.alone && first == last && row.directions == 1;
-    for (unsigned d = 0; d < row.directions && !row.alone; ++d) {
-      std::uint8_t& known = connected_[row.ends[d].link()];
-      known = static_cast<std::uint8_t>(known & ~(kAloneSends << (row.ends[d].receives() ? 1 : 0)));
-    }
+    row.alone = row.alone && first == last && !row.two;
+    for (unsigned d = 0; d < row.directions() && !row.alone; ++d)
+      connected_[row.ends[d].link()] &= ~(kAloneSends << (row.ends[d].receives() ? 1 : 0));
   }
 }
 
@@ -136,27 +136,27 @@ void ColdConnect::close_set_up(std::size_t first, std::size_t last) {
   }
   // Where one pass is all there is, it is the second.
   const bool only = row.alone && (connected_[row.ends[0].link()] & kBothAlone) == kBothAlone;
-  if (only) state.pass = 1;
-  const std::uint32_t note = row.ends[0].note + state.pass * 2u;
+  state.second |= only;
+  const std::uint32_t note = row.ends[0].note + (state.second ? 2u : 0u);
   notes_[note] = state.time;
   // Of two hosts that meet, the one that waited goes on first, as in the second of two passes.
-  const bool meets = only && notes_[note ^ 1u] >= 0;
-  work_.push_if(meets, thread);
+  const bool yields = only && notes_[note ^ 1u] >= 0 && rows_[state.row + 1].need <= state.device;
+  if (yields) work_.push(thread);
   wake(row.ends[0].peer);
-  if (row.directions == 2) {
-    notes_[row.ends[1].note + state.pass * 2u] = state.time;
+  if (row.two) {
+    notes_[row.ends[1].note + (state.second ? 2u : 0u)] = state.time;
     wake(row.ends[1].peer);
   }
-  return meets;
+  return yields;
 }
 
 unsigned ColdConnect::content(const Row& row) {
-  return row.directions == 2 ? kSends | kReceives : row.ends[0].receives() ? kReceives : kSends;
+  return row.two ? kSends | kReceives : row.ends[0].receives() ? kReceives : kSends;
 }
 
 [[gnu::noinline]] void ColdConnect::post_mirrored(const State& state, const Row& row) {
   if (boxes_.empty()) boxes_.resize(world_->links.size() * 2);
-  MirrorBox& box = boxes_[outgoing(row) * 2 + state.pass];
+  MirrorBox& box = boxes_[outgoing(row) * 2 + (state.second ? 1 : 0)];
   PL_ASSERT(box.posted < box.content.size());  // each direction is set up once
   box.time[box.posted] = state.time;
   box.content[box.posted++] = static_cast<std::uint8_t>(content(row));
@@ -167,10 +167,10 @@ unsigned ColdConnect::content(const Row& row) {
 [[gnu::always_inline]] inline bool ColdConnect::arrived(std::uint32_t thread, State& state, const Row& row) {
   if (row.mirrored) [[unlikely]]
     return take_mirrored(thread, state, row);
-  double time = notes_[(row.ends[0].note ^ 1u) + state.pass * 2u];
+  double time = notes_[(row.ends[0].note ^ 1u) + (state.second ? 2u : 0u)];
   if (time < 0) return false;
-  if (row.directions == 2) {
-    const double other = notes_[(row.ends[1].note ^ 1u) + state.pass * 2u];
+  if (row.two) {
+    const double other = notes_[(row.ends[1].note ^ 1u) + (state.second ? 2u : 0u)];
     if (other < 0) return false;
     time = std::max(time, other);
   }
@@ -179,7 +179,7 @@ unsigned ColdConnect::content(const Row& row) {
 }
 
 [[gnu::noinline]] bool ColdConnect::take_mirrored(std::uint32_t thread, State& state, const Row& row) {
-  MirrorBox& box = boxes_[(outgoing(row) ^ 1u) * 2 + state.pass];
+  MirrorBox& box = boxes_[(outgoing(row) ^ 1u) * 2 + (state.second ? 1 : 0)];
   if (state.halted || box.taken == box.posted) return false;
   state.time = std::max(state.time, box.time[box.taken]);
   const unsigned theirs = box.content[box.taken++];
@@ -191,9 +191,9 @@ unsigned ColdConnect::content(const Row& row) {
 
 // Each pass and each end would tell the same again.
 void ColdConnect::tell_cross_wired(std::uint32_t thread, const Row& row, unsigned theirs) {
-  std::uint8_t& told = connected_[outgoing(row) & ~1u];
+  std::uint32_t& told = connected_[outgoing(row) & ~1u];
   if ((told & kCrossWireTold) != 0) return;
-  told = static_cast<std::uint8_t>(told | kCrossWireTold);
+  told |= kCrossWireTold;
   const unsigned own = content(row);
   const auto directions = [](unsigned c) {
     return c == kSends ? "sends" : c == kReceives ? "receives" : "sends and receives";
@@ -205,8 +205,9 @@ void ColdConnect::tell_cross_wired(std::uint32_t thread, const Row& row, unsigne
       "on first use rank {} sets up a connection that {} while rank {} sets up one that {}; in one "
       "message both must mirror each other{}",
       thread, directions(own), row.ends[0].peer, directions(theirs),
-      std::popcount(theirs) != std::popcount(own) ? ", and messages of different length end in an internal error"
-                                                  : "");
+      std::popcount(theirs) != std::popcount(own)
+          ? ", and messages of different length end in an internal error"
+          : "");
   findings_.push_back(std::move(finding));
 }
 
@@ -214,12 +215,12 @@ void ColdConnect::tell_cross_wired(std::uint32_t thread, const Row& row, unsigne
 [[gnu::always_inline]] inline void ColdConnect::go_on(State& state, Row& row) {
   state.posted = false;
   row.over = state.time;
-  if (row.last && state.pass == 0) {
-    state.pass = 1;
-    state.row = row.set_up;
+  if (row.last && !state.second) {
+    state.second = true;
+    state.row = row.first;
     return;
   }
-  if (row.last) state.pass = 0;
+  state.second = state.second && !row.last;
   ++state.row;
 }
 
@@ -235,11 +236,10 @@ void ColdConnect::tell_cross_wired(std::uint32_t thread, const Row& row, unsigne
 
 // `entering`: not in changed_.
 void ColdConnect::run_hosts(std::uint32_t entering) {
-  host(entering);
-  while (!work_.empty()) {
-    const std::uint32_t next = work_.pop();
+  for (std::uint32_t next = entering;; next = work_.pop()) {
     host(next);
-    changed_.push_if(next != entering, next);
+    if (next != entering && !starting_) changed_.push(next);
+    if (work_.empty()) return;
   }
 }
 
@@ -264,9 +264,9 @@ ColdConnect::Blocked ColdConnect::blocked(std::uint32_t thread) const {
     out.need = row.need;
     return out;
   }
-  for (unsigned d = 0; d < row.directions; ++d) {
+  for (unsigned d = 0; d < row.directions(); ++d) {
     const End& end = row.ends[d];
-    const bool missing = row.mirrored || notes_[(end.note ^ 1u) + state.pass * 2u] < 0;
+    const bool missing = row.mirrored || notes_[(end.note ^ 1u) + (state.second ? 2u : 0u)] < 0;
     if (missing && (out.peers.empty() || out.peers.back() != end.peer)) out.peers.push_back(end.peer);
   }
   return out;

@@ -9,7 +9,7 @@
 // hosts are past the first at the same moment and have nothing else to wait for in the second.
 //
 // In strict host order this is the only thing besides a group that holds a rank up, so it gives every device
-// a position at which it must stop and ask: stop(thread), enter().
+// a position at which it must stop and ask: stop(thread), arrive(), admit().
 #pragma once
 
 #include <algorithm>
@@ -28,18 +28,25 @@ class ColdConnect {
   // `facts_of[t]`: facts of the range of items of thread t.
   ColdConnect(const CheckWorld& world, const ScratchVector<const RangeFacts*>& facts_of, Arm arm);
 
-  // Before the first enter(): lets the hosts go as far as they get by themselves.
+  // Before the first arrive(): lets the hosts go as far as they get by themselves.
   void start();
 
-  // The device of `thread` stands before the group at `item`, everything earlier complete, and its host's
-  // waits before it are over at `host` (times as lanes.h keeps them). True: the group may begin, and `host` is when
-  // its host has set up its connections. Other threads whose stop has moved are in changed().
-  bool enter(std::uint32_t thread, std::uint32_t item, double& host) {
+  // The device of `thread` stands before the group at `item`, everything earlier complete, and its host's waits
+  // before it are over at `host` (times as lanes.h keeps them). Its host goes on, and others with it: those, and for
+  // all that is said here more than those, are in changed().
+  void arrive(std::uint32_t thread, std::uint32_t item, double host) {
     changed_.clear();
     State& state = states_[thread];
     state.device = item;
     state.waited = host;
     if (!state.posted && rows_[state.row].need <= item) run_hosts(thread);
+  }
+  const ScratchStack<std::uint32_t>& changed() const { return changed_; }
+
+  // True: the group at `item`, before which the device of `thread` has arrived, may begin. `host` is then when its host
+  // has set up its connections, if that is later.
+  bool admit(std::uint32_t thread, std::uint32_t item, double& host) {
+    State& state = states_[thread];
     const Row& row = rows_[state.group];
     if (row.group == item && row.next <= state.row) {
       host = std::max(host, rows_[row.next - 1].over);
@@ -47,9 +54,8 @@ class ColdConnect {
     }
     return item < stop(thread);
   }
-  const ScratchStack<std::uint32_t>& changed() const { return changed_; }
 
-  // No group at this item or later may begin without enter(); kNone32: no limit. Not before start().
+  // No group at this item or later may begin without arrive() and admit(); kNone32: no limit. Not before start().
   std::uint32_t stop(std::uint32_t thread) const {
     const State& state = states_[thread];
     return std::min(rows_[state.group].group, state.posted ? kNone32 : rows_[state.row].need);
@@ -73,31 +79,32 @@ class ColdConnect {
  private:
   // A direction that is set up, at one of its ends.
   struct End {
-    std::uint32_t note = 0;  // index into notes_ of its message of the first pass; the other end's is note ^ 1
-    std::uint32_t peer = 0;
+    std::uint32_t note;  // index into notes_ of its message of the first pass; the other end's is note ^ 1
+    std::uint32_t peer;
     std::uint32_t link() const { return note >> 2; }
     bool receives() const { return (note & 1) != 0; }
   };
   // One distance of a set-up, which is one group in one communicator. Rows of a group are neighbours, and each
   // thread's last row is one that its host never gets past and that belongs to no group.
   struct Row {
-    std::uint32_t item = kNone32;   // an operation that needs it
-    std::uint32_t group = kNone32;  // first item of its group
-    std::uint32_t need = kNone32;   // the host begins once the device has got to this item
-    std::uint32_t set_up = 0;       // the first row of its set-up
-    std::uint32_t next = 0;         // the first row after its group
-    std::uint8_t directions = 0;
-    bool last = true;       // of its set-up
-    bool alone = false;     // not mirrored, and all of its set-up: one direction
-    bool mirrored = false;  // one message a pass
-    std::array<End, 2> ends;  // the one that sends first
-    double over = 0;          // when it is set up
+    std::uint32_t item;       // an operation that needs it
+    std::uint32_t group;      // first item of its group
+    std::uint32_t need;       // the host begins once the device has got to this item
+    std::uint32_t first;      // row of its set-up
+    std::uint32_t next;       // the first row after its group
+    bool last;                // of its set-up
+    bool alone;               // not mirrored, and all of its set-up: one direction
+    bool mirrored;            // one message a pass
+    bool two;                 // it sends and receives
+    std::array<End, 2> ends;  // the one that sends first; if not two, the first counts
+    double over;              // when it is set up; not before it is
+    unsigned directions() const { return two ? 2 : 1; }
   };
   struct State {
     std::uint32_t row = 0;    // where the host is
     std::uint32_t group = 0;  // the first row of the next group that the device begins
     std::uint32_t device = 0;
-    std::uint8_t pass = 0;
+    bool second = false;  // pass
     bool posted = false;  // its messages of this row and pass
     bool halted = false;
     double waited = 0;  // when the host's waits up to `device` are over
@@ -112,9 +119,8 @@ class ColdConnect {
   };
 
   void add_rows(std::uint32_t thread, const RangeFacts& facts, Arm arm);
-  void add_row(const FirstUse& use, const Port& port, bool mirrored);
-  void close_group(std::size_t first);
-  void merge_rows(std::size_t first);
+  void add_row(const FirstUse& use, std::uint32_t number, End end, bool mirrored);
+  std::uint32_t merge_rows(std::size_t first);
   void close_set_up(std::size_t first, std::size_t last);
   std::uint64_t key(const Row& row) const;
   void run_hosts(std::uint32_t entering);
@@ -133,11 +139,12 @@ class ColdConnect {
   }
 
   const CheckWorld* world_;
-  ScratchVector<Row> rows_;
+  RawVector<Row> rows_;
   ScratchVector<State> states_;
-  ScratchVector<double> notes_;     // by link, pass and end: when posted; below 0: not yet. Not of mirrored links
-  ScratchVector<MirrorBox> boxes_;  // by link and pass; none before the first is needed
-  ScratchVector<std::uint8_t> connected_;  // by link, what cold.cc says
+  ScratchVector<double>
+      notes_;  // by link, pass and end: when posted; below 0: not yet. Not of mirrored links
+  ScratchVector<MirrorBox> boxes_;          // by link and pass; none before the first is needed
+  ScratchVector<std::uint32_t> connected_;  // by link, what cold.cc says
   ScratchStack<std::uint32_t> work_, changed_;
   std::vector<Finding> findings_;
   bool overtakes_ = false;
