@@ -126,28 +126,49 @@ void ColdConnect::close_set_up(std::size_t first, std::size_t last) {
   }
 }
 
-// True: the other end is to go on first.
-[[gnu::always_inline]] inline bool ColdConnect::post(std::uint32_t thread, State& state, const Row& row) {
-  state.posted = true;
-  state.time = std::max(state.time, row.need != 0 ? state.waited : 0.0);
-  if (row.mirrored) [[unlikely]] {
-    post_mirrored(state, row);
-    return false;
+// From a row whose messages are all there to what its host does next.
+[[gnu::always_inline]] inline void ColdConnect::go_on(State& state, Row& row) {
+  state.posted = false;
+  row.over = state.time;
+  if (row.last && !state.second) {
+    state.second = true;
+    state.row = row.first;
+    return;
   }
-  // Where one pass is all there is, it is the second.
-  const bool only = row.alone && (connected_[row.ends[0].link()] & kBothAlone) == kBothAlone;
-  state.second |= only;
-  const std::uint32_t note = row.ends[0].note + (state.second ? 2u : 0u);
+  state.second = state.second && !row.last;
+  ++state.row;
+}
+
+// A direction that is alone at both ends. Its one pass is the second.
+[[gnu::always_inline]] inline void ColdConnect::meet(std::uint32_t thread, State& state, Row& row) {
+  const auto begins_next = [&](const State& of) { return rows_[of.row + 1].need <= of.device; };
+  const std::uint32_t peer = row.ends[0].peer, note = row.ends[0].note + 2;
+  State& other = states_[peer];
   notes_[note] = state.time;
-  // Of two hosts that meet, the one that waited goes on first, as in the second of two passes.
-  const bool yields = only && notes_[note ^ 1u] >= 0 && rows_[state.row + 1].need <= state.device;
-  if (yields) work_.push(thread);
-  wake(row.ends[0].peer);
-  if (row.two) {
-    notes_[row.ends[1].note + (state.second ? 2u : 0u)] = state.time;
-    wake(row.ends[1].peer);
+  state.second = true;
+  const double theirs = notes_[note ^ 1u];
+  if (theirs >= 0 && !begins_next(state) && !begins_next(other)) {  // both must wait for their devices next
+    state.time = other.time = std::max(state.time, theirs);
+    go_on(state, row);
+    go_on(other, rows_[other.row]);
+    if (!starting_) changed_.push(peer);
+    return;
   }
-  return yields;
+  // The host that waited goes on first, as it does in the second of two passes.
+  state.posted = true;
+  if (theirs >= 0) work_.push(thread);
+  wake(peer);
+}
+
+[[gnu::always_inline]] inline void ColdConnect::post(State& state, const Row& row) {
+  state.posted = true;
+  if (row.mirrored) return post_mirrored(state, row);
+  const unsigned pass = state.second ? 2 : 0;
+  notes_[row.ends[0].note + pass] = state.time;
+  wake(row.ends[0].peer);
+  if (!row.two) return;
+  notes_[row.ends[1].note + pass] = state.time;
+  wake(row.ends[1].peer);
 }
 
 unsigned ColdConnect::content(const Row& row) {
@@ -211,35 +232,28 @@ void ColdConnect::tell_cross_wired(std::uint32_t thread, const Row& row, unsigne
   findings_.push_back(std::move(finding));
 }
 
-// From a row whose messages are all there to what its host does next.
-[[gnu::always_inline]] inline void ColdConnect::go_on(State& state, Row& row) {
-  state.posted = false;
-  row.over = state.time;
-  if (row.last && !state.second) {
-    state.second = true;
-    state.row = row.first;
-    return;
-  }
-  state.second = state.second && !row.last;
-  ++state.row;
-}
-
 [[gnu::always_inline]] inline void ColdConnect::host(std::uint32_t thread) {
   State& state = states_[thread];
   while (true) {
     Row& row = rows_[state.row];
-    if (!state.posted && (row.need > state.device || post(thread, state, row))) return;
+    if (!state.posted) {
+      if (row.need > state.device) return;
+      state.time = std::max(state.time, row.need != 0 ? state.waited : 0.0);
+      if (row.alone && (connected_[row.ends[0].link()] & kBothAlone) == kBothAlone)
+        return meet(thread, state, row);
+      post(state, row);
+    }
     if (!arrived(thread, state, row)) return;
     go_on(state, row);
   }
 }
 
-// `entering`: not in changed_.
 void ColdConnect::run_hosts(std::uint32_t entering) {
-  for (std::uint32_t next = entering;; next = work_.pop()) {
+  host(entering);
+  while (!work_.empty()) {
+    const std::uint32_t next = work_.pop();
+    if (!starting_) changed_.push(next);
     host(next);
-    if (next != entering && !starting_) changed_.push(next);
-    if (work_.empty()) return;
   }
 }
 

@@ -32,8 +32,8 @@ class ColdConnect {
   void start();
 
   // The device of `thread` stands before the group at `item`, everything earlier complete, and its host's waits
-  // before it are over at `host` (times as lanes.h keeps them). Its host goes on, and others with it: those, and for
-  // all that is said here more than those, are in changed().
+  // before it are over at `host` (times as lanes.h keeps them). Its host goes on, and others with it; changed() holds
+  // all other threads whose stop has moved, and maybe some whose has not.
   void arrive(std::uint32_t thread, std::uint32_t item, double host) {
     changed_.clear();
     State& state = states_[thread];
@@ -125,7 +125,8 @@ class ColdConnect {
   std::uint64_t key(const Row& row) const;
   void run_hosts(std::uint32_t entering);
   void host(std::uint32_t thread);
-  bool post(std::uint32_t thread, State& state, const Row& row);
+  void meet(std::uint32_t thread, State& state, Row& row);
+  void post(State& state, const Row& row);
   void post_mirrored(const State& state, const Row& row);
   bool arrived(std::uint32_t thread, State& state, const Row& row);
   bool take_mirrored(std::uint32_t thread, State& state, const Row& row);
