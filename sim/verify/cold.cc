@@ -10,258 +10,278 @@
 namespace plumbline::verify {
 namespace {
 
-constexpr std::uint8_t kSends = 1;
-constexpr std::uint8_t kReceives = 2;
-constexpr std::uint8_t kCrossWireTold = 4;  // in connected_
+// What a message says, and in connected_ which ends of a link have a row.
+constexpr unsigned kSends = 1;
+constexpr unsigned kReceives = 2;
+// In connected_: the sending end's row is alone, the receiving one's is; its cross-wiring is told.
+constexpr unsigned kAloneSends = 4;
+constexpr unsigned kBothAlone = kAloneSends | kAloneSends << 1;
+constexpr unsigned kCrossWireTold = 16;
 
-std::uint8_t mirror(std::uint8_t content) {
-  return static_cast<std::uint8_t>((content & kSends) << 1 | (content & kReceives) >> 1);
-}
+unsigned mirror(unsigned content) { return (content & kSends) << 1 | (content & kReceives) >> 1; }
 
 }  // namespace
 
 ColdConnect::ColdConnect(const CheckWorld& world, const ScratchVector<const RangeFacts*>& facts_of, Arm arm)
     : world_(&world),
       states_(world.threads()),
-      notes_(kFirstNote + world.links.size() * 4, -1),
-      boxes_(world.links.size() * 2),
+      notes_(world.links.size() * 4, -1.0),
       connected_(world.links.size()),
-      work_(world.threads()),
+      work_(world.threads() * 2),
       changed_(world.threads()) {
-  notes_[kAlways] = 0;
-  steps_.reserve(world.links.size() * 4);  // each end of each link, twice
-  groups_.reserve(1 + world.links.size() * 2);
-  groups_.emplace_back();
-  fresh_.reserve(4);
+  rows_.reserve(world.links.size() * 2 + world.threads());  // each end of each link
   for (std::uint32_t t = 0; t < world.threads(); ++t) {
-    states_[t].step = static_cast<std::uint32_t>(steps_.size());
-    states_[t].group = static_cast<std::uint32_t>(groups_.size());
+    states_[t].row = states_[t].group = static_cast<std::uint32_t>(rows_.size());
     states_[t].device = world.program->threads[t].begin;
-    add_steps(t, *facts_of[t], arm);
-    states_[t].end = static_cast<std::uint32_t>(steps_.size());
-    states_[t].group_end = static_cast<std::uint32_t>(groups_.size());
+    add_rows(t, *facts_of[t], arm);
+    Row& end = rows_.emplace_back();
+    end.item = end.group = end.need = kNone32;
   }
 }
 
 // Directions that are new, one group after the other.
-void ColdConnect::add_steps(std::uint32_t thread, const RangeFacts& facts, Arm arm) {
+void ColdConnect::add_rows(std::uint32_t thread, const RangeFacts& facts, Arm arm) {
+  const Port* const ports = world_->ports.data();
+  const std::uint32_t offset = world_->port_offset(thread);
+  const Item* const items = world_->program->items.data();
+  const Link* const links = world_->links.data();
+  auto count = static_cast<std::uint32_t>(rows_.size());
+  std::uint32_t first = count;  // of the group
   for (const FirstUse& use : facts.first_uses[arm == Arm::kNo ? 1 : 0]) {
-    if (!fresh_.empty() && fresh_.front().group != use.group) add_group(thread);
-    const Port& port = world_->port(thread, item_ref(world_->program->items[use.item]));
-    const bool sends = port.kind == EndpointKind::kSend;
-    const std::uint8_t side = sends ? 1 : 2;
-    if (world_->links[port.link].distance == 0 || (connected_[port.link] & side) != 0) continue;
-    connected_[port.link] = static_cast<std::uint8_t>(connected_[port.link] | side);
-    Step step;
-    step.item = use.item;
-    step.group = use.group;
-    step.need = use.need;
-    (sends ? step.send : step.receive) = port.link;
-    overtakes_ = overtakes_ || use.overtakes;
-    fresh_.push_back(step);
+    const Port& port = ports[offset + item_ref(items[use.item])];
+    const Link& link = links[port.link];
+    const unsigned end = port.side < 0 ? 1 : 0;
+    std::uint32_t& known = connected_[port.link];
+    if (link.distance == 0 || (known >> end & 1u) != 0) continue;
+    known |= (link.mirrored ? kSends : kSends | kAloneSends) << end;
+    overtakes_ |= use.overtakes;
+    if (count != first && rows_[first].group != use.group) {
+      if (count - first > 1) count = merge_rows(first);
+      first = count;
+    }
+    add_row(use, count, {port.link * 4 + end, port.peer}, link.mirrored);
+    ++count;
   }
-  if (!fresh_.empty()) add_group(thread);
+  if (count - first > 1) merge_rows(first);
 }
 
-// Steps are in the order of this number: by communicator, then by distance.
-std::uint64_t ColdConnect::key(const Step& step) const {
-  const std::uint32_t link = step.send != kNone32 ? step.send : step.receive;
-  return std::uint64_t{world_->links[link].communicator} << 32 | world_->links[link].distance;
+// As if it were all of its group.
+[[gnu::always_inline]] inline void ColdConnect::add_row(const FirstUse& use, std::uint32_t number, End end,
+                                                        bool mirrored) {
+  Row& row = rows_.emplace_back();
+  row.item = use.item;
+  row.group = use.group;
+  row.need = use.need;
+  row.first = number;
+  row.next = number + 1;
+  row.last = true;
+  row.alone = !mirrored;
+  row.mirrored = mirrored;
+  row.two = false;
+  row.ends[0] = end;
 }
 
-// Fresh steps in order, a send and a receive of one distance as one; how many are left.
-std::size_t ColdConnect::merge_fresh() {
-  if (fresh_.size() == 1) return 1;
-  const auto before = [&](const Step& a, const Step& b) { return key(a) < key(b); };
+// Rows are in the order of this number: by communicator, then by distance.
+std::uint64_t ColdConnect::key(const Row& row) const {
+  const Link& link = world_->links[row.ends[0].link()];
+  return std::uint64_t{link.communicator} << 32 | link.distance;
+}
+
+// Rows of a group in order, a send and a receive of one distance as one; the number of all rows then.
+std::uint32_t ColdConnect::merge_rows(std::size_t first) {
+  const auto before = [&](const Row& a, const Row& b) { return key(a) < key(b); };
+  const auto begin = rows_.begin() + static_cast<std::ptrdiff_t>(first);
   // Mostly two in order, for which a stable sort would ask for memory.
-  if (!std::is_sorted(fresh_.begin(), fresh_.end(), before))
-    std::stable_sort(fresh_.begin(), fresh_.end(), before);
-  std::size_t count = 1;
-  for (std::size_t i = 1; i < fresh_.size(); ++i) {
-    const Step& step = fresh_[i];
-    if (key(fresh_[count - 1]) != key(step)) {
-      fresh_[count++] = step;
-    } else if (step.send != kNone32) {
-      fresh_[count - 1].send = step.send;
-    } else {
-      fresh_[count - 1].receive = step.receive;
+  if (!std::is_sorted(begin, rows_.end(), before)) std::stable_sort(begin, rows_.end(), before);
+  std::size_t count = first + 1;
+  for (std::size_t i = first + 1; i < rows_.size(); ++i) {
+    Row& last = rows_[count - 1];
+    if (key(last) != key(rows_[i])) {
+      rows_[count++] = rows_[i];
+      continue;
     }
+    last.two = true;
+    last.ends[1] = rows_[i].ends[0];
+    if (last.ends[0].receives()) std::swap(last.ends[0], last.ends[1]);
   }
-  return count;
+  rows_.erase(rows_.begin() + static_cast<std::ptrdiff_t>(count), rows_.end());
+  for (std::size_t i = first; i < count;) {
+    std::size_t last = i;
+    while (last + 1 < count && key(rows_[last + 1]) >> 32 == key(rows_[i]) >> 32) ++last;
+    close_set_up(i, last);
+    i = last + 1;
+  }
+  return static_cast<std::uint32_t>(count);
 }
 
-// Both passes of each communicator, by distance.
-void ColdConnect::add_group(std::uint32_t thread) {
-  const std::size_t count = merge_fresh();
-  for (std::size_t first = 0; first < count;) {
-    std::size_t last = first + 1;
-    while (last < count && key(fresh_[last]) >> 32 == key(fresh_[first]) >> 32) ++last;
-    for (std::uint8_t pass = 0; pass < 2; ++pass) {
-      for (std::size_t i = first; i < last; ++i) add_step(thread, fresh_[i], pass);
-    }
-    first = last;
-  }
-  steps_.back().closes = static_cast<std::uint32_t>(groups_.size());
-  groups_.push_back({fresh_.front().group, static_cast<std::uint32_t>(steps_.size()) - 1, 0});
-  fresh_.clear();
-}
-
-[[gnu::always_inline]] inline void ColdConnect::add_step(std::uint32_t thread, const Step& model,
-                                                         std::uint8_t pass) {
-  Step& step = steps_.emplace_back(model);
-  step.pass = pass;
-  step.mirrored = world_->links[outgoing(step)].mirrored;
-  step.peers = {thread, thread};
-  if (step.send != kNone32) {
-    step.posts[0] = note_index(step.send, true, pass);
-    step.awaits[0] = note_index(step.send, false, pass);
-    step.peers[0] = world_->links[step.send].destination;
-  }
-  if (step.receive != kNone32) {
-    step.posts[1] = note_index(step.receive, false, pass);
-    step.awaits[1] = note_index(step.receive, true, pass);
-    step.peers[1] = world_->links[step.receive].source;
+void ColdConnect::close_set_up(std::size_t first, std::size_t last) {
+  for (std::size_t i = first; i <= last; ++i) {
+    Row& row = rows_[i];
+    row.first = static_cast<std::uint32_t>(first);
+    row.next = static_cast<std::uint32_t>(rows_.size());
+    row.last = i == last;
+    row.alone = row.alone && first == last && !row.two;
+    for (unsigned d = 0; d < row.directions() && !row.alone; ++d)
+      connected_[row.ends[d].link()] &= ~(kAloneSends << (row.ends[d].receives() ? 1 : 0));
   }
 }
 
-[[gnu::always_inline]] inline void ColdConnect::post(std::uint32_t thread, const Step& step) {
-  const Nanoseconds now = states_[thread].time;
-  if (step.mirrored) {
-    MirrorBox& box = boxes_[outgoing(step) * 2 + step.pass];
-    const unsigned content =
-        (step.send != kNone32 ? kSends : 0u) | (step.receive != kNone32 ? kReceives : 0u);
-    PL_ASSERT(box.posted < box.content.size());  // each direction is set up once
-    box.time[box.posted] = now;
-    box.content[box.posted++] = static_cast<std::uint8_t>(content);
-    wake(thread, world_->links[outgoing(step)].destination);
+// From a row whose messages are all there to what its host does next.
+[[gnu::always_inline]] inline void ColdConnect::go_on(State& state, Row& row) {
+  state.posted = false;
+  row.over = state.time;
+  if (row.last && !state.second) {
+    state.second = true;
+    state.row = row.first;
     return;
   }
-  notes_[step.posts[0]] = notes_[step.posts[1]] = now;
-  wake(thread, step.peers[0]);
-  wake(thread, step.peers[1]);
+  state.second = state.second && !row.last;
+  ++state.row;
 }
 
-[[gnu::always_inline]] inline Nanoseconds ColdConnect::arrived(const Step& step) const {
-  if (step.mirrored) {
-    const MirrorBox& box = boxes_[(outgoing(step) ^ 1u) * 2 + step.pass];
-    return box.taken < box.posted ? box.time[box.taken] : -1;
+// A direction that is alone at both ends. Its one pass is the second.
+[[gnu::always_inline]] inline void ColdConnect::meet(std::uint32_t thread, State& state, Row& row) {
+  const auto begins_next = [&](const State& of) { return rows_[of.row + 1].need <= of.device; };
+  const std::uint32_t peer = row.ends[0].peer, note = row.ends[0].note + 2;
+  State& other = states_[peer];
+  notes_[note] = state.time;
+  state.second = true;
+  const double theirs = notes_[note ^ 1u];
+  if (theirs >= 0 && !begins_next(state) && !begins_next(other)) {  // both must wait for their devices next
+    state.time = other.time = std::max(state.time, theirs);
+    go_on(state, row);
+    go_on(other, rows_[other.row]);
+    if (!starting_) changed_.push(peer);
+    return;
   }
-  const Nanoseconds one = notes_[step.awaits[0]], other = notes_[step.awaits[1]];
-  return std::max(one, other) | ((one | other) >> 63);  // -1 where one of them is
+  // The host that waited goes on first, as it does in the second of two passes.
+  state.posted = true;
+  if (theirs >= 0) work_.push(thread);
+  wake(peer);
 }
 
-[[gnu::noinline]] void ColdConnect::take_mirrored(std::uint32_t thread, const Step& step) {
-  MirrorBox& box = boxes_[(outgoing(step) ^ 1u) * 2 + step.pass];
-  const std::uint8_t theirs = box.content[box.taken++];
-  const unsigned content = (step.send != kNone32 ? kSends : 0u) | (step.receive != kNone32 ? kReceives : 0u);
-  const auto own = static_cast<std::uint8_t>(content);
-  if (mirror(theirs) == own) return;
-  const bool truncated = std::popcount(theirs) != std::popcount(own);
-  states_[thread].halted = truncated;
-  const std::uint32_t peer = world_->links[outgoing(step)].destination;
-  const auto directions = [](std::uint8_t c) {
+[[gnu::always_inline]] inline void ColdConnect::post(State& state, const Row& row) {
+  state.posted = true;
+  if (row.mirrored) return post_mirrored(state, row);
+  const unsigned pass = state.second ? 2 : 0;
+  notes_[row.ends[0].note + pass] = state.time;
+  wake(row.ends[0].peer);
+  if (!row.two) return;
+  notes_[row.ends[1].note + pass] = state.time;
+  wake(row.ends[1].peer);
+}
+
+unsigned ColdConnect::content(const Row& row) {
+  return row.two ? kSends | kReceives : row.ends[0].receives() ? kReceives : kSends;
+}
+
+[[gnu::noinline]] void ColdConnect::post_mirrored(const State& state, const Row& row) {
+  if (boxes_.empty()) boxes_.resize(world_->links.size() * 2);
+  MirrorBox& box = boxes_[outgoing(row) * 2 + (state.second ? 1 : 0)];
+  PL_ASSERT(box.posted < box.content.size());  // each direction is set up once
+  box.time[box.posted] = state.time;
+  box.content[box.posted++] = static_cast<std::uint8_t>(content(row));
+  wake(row.ends[0].peer);
+}
+
+// The messages of a row that has posted its own are all there.
+[[gnu::always_inline]] inline bool ColdConnect::arrived(std::uint32_t thread, State& state, const Row& row) {
+  if (row.mirrored) [[unlikely]]
+    return take_mirrored(thread, state, row);
+  double time = notes_[(row.ends[0].note ^ 1u) + (state.second ? 2u : 0u)];
+  if (time < 0) return false;
+  if (row.two) {
+    const double other = notes_[(row.ends[1].note ^ 1u) + (state.second ? 2u : 0u)];
+    if (other < 0) return false;
+    time = std::max(time, other);
+  }
+  state.time = std::max(state.time, time);
+  return true;
+}
+
+[[gnu::noinline]] bool ColdConnect::take_mirrored(std::uint32_t thread, State& state, const Row& row) {
+  MirrorBox& box = boxes_[(outgoing(row) ^ 1u) * 2 + (state.second ? 1 : 0)];
+  if (state.halted || box.taken == box.posted) return false;
+  state.time = std::max(state.time, box.time[box.taken]);
+  const unsigned theirs = box.content[box.taken++];
+  if (mirror(theirs) == content(row)) return true;
+  state.halted = std::popcount(theirs) != std::popcount(content(row));
+  tell_cross_wired(thread, row, theirs);
+  return !state.halted;
+}
+
+// Each pass and each end would tell the same again.
+void ColdConnect::tell_cross_wired(std::uint32_t thread, const Row& row, unsigned theirs) {
+  std::uint32_t& told = connected_[outgoing(row) & ~1u];
+  if ((told & kCrossWireTold) != 0) return;
+  told |= kCrossWireTold;
+  const unsigned own = content(row);
+  const auto directions = [](unsigned c) {
     return c == kSends ? "sends" : c == kReceives ? "receives" : "sends and receives";
   };
-  // Each pass and each end would tell the same again.
-  std::uint8_t& told = connected_[outgoing(step) & ~1u];
-  if ((told & kCrossWireTold) != 0) return;
-  told = static_cast<std::uint8_t>(told | kCrossWireTold);
   Finding finding;
   finding.kind = FindingKind::kCrossWired;
-  finding.operations.push_back(world_->operation(thread, step.item));
+  finding.operations.push_back(world_->operation(thread, row.item));
   finding.why = fmt::format(
       "on first use rank {} sets up a connection that {} while rank {} sets up one that {}; in one "
       "message both must mirror each other{}",
-      thread, directions(own), peer, directions(theirs),
-      truncated ? ", and messages of different length end in an internal error" : "");
+      thread, directions(own), row.ends[0].peer, directions(theirs),
+      std::popcount(theirs) != std::popcount(own)
+          ? ", and messages of different length end in an internal error"
+          : "");
   findings_.push_back(std::move(finding));
-}
-
-[[gnu::always_inline]] inline bool ColdConnect::run_step(std::uint32_t thread, const Step& step) {
-  State& state = states_[thread];
-  if (!state.posted) {
-    if (step.need > state.device) return false;
-    state.time = std::max(state.time, step.need != 0 ? state.waited : 0);
-    post(thread, step);
-    state.posted = true;
-  }
-  const Nanoseconds time = arrived(step);
-  if (time < 0) return false;
-  state.time = std::max(state.time, time);
-  if (step.mirrored) take_mirrored(thread, step);
-  if (state.halted) return false;
-  state.posted = false;
-  groups_[step.closes].over = state.time;
-  ++state.step;
-  return true;
 }
 
 [[gnu::always_inline]] inline void ColdConnect::host(std::uint32_t thread) {
   State& state = states_[thread];
-  while (!state.halted && state.step < state.end && run_step(thread, steps_[state.step])) {
+  while (true) {
+    Row& row = rows_[state.row];
+    if (!state.posted) {
+      if (row.need > state.device) return;
+      state.time = std::max(state.time, row.need != 0 ? state.waited : 0.0);
+      if (row.alone && (connected_[row.ends[0].link()] & kBothAlone) == kBothAlone)
+        return meet(thread, state, row);
+      post(state, row);
+    }
+    if (!arrived(thread, state, row)) return;
+    go_on(state, row);
   }
-  update_stop(thread);
 }
 
-[[gnu::always_inline]] inline void ColdConnect::update_stop(std::uint32_t thread) {
-  State& state = states_[thread];
-  std::uint32_t stop = state.group < state.group_end ? groups_[state.group].item : kNone32;
-  if (state.step < state.end && !state.posted && !state.halted) {
-    const std::uint32_t need = steps_[state.step].need;
-    stop = std::min(stop, need > state.device ? need : kNone32);
-  }
-  state.stop = stop;
-}
-
-void ColdConnect::run_hosts() {
+void ColdConnect::run_hosts(std::uint32_t entering) {
+  host(entering);
   while (!work_.empty()) {
     const std::uint32_t next = work_.pop();
+    if (!starting_) changed_.push(next);
     host(next);
-    changed_.push(next);
   }
 }
 
 void ColdConnect::start() {
-  for (std::uint32_t t = static_cast<std::uint32_t>(states_.size()); t-- > 0;) work_.push(t);
+  const auto threads = static_cast<std::uint32_t>(states_.size());
+  if (threads == 0) return;
+  for (std::uint32_t t = threads; t-- > 1;) work_.push(t);
   starting_ = true;
-  run_hosts();
+  run_hosts(0);
   starting_ = false;
-}
-
-bool ColdConnect::enter(std::uint32_t thread, std::uint32_t item, Nanoseconds& host) {
-  changed_.clear();
-  State& state = states_[thread];
-  state.device = item;
-  state.waited = host;
-  work_.push(thread);
-  run_hosts();
-  if (state.group < state.group_end && groups_[state.group].item == item &&
-      groups_[state.group].last_step < state.step) {
-    host = std::max(host, groups_[state.group].over);
-    ++state.group;
-    update_stop(thread);
-  }
-  return item < state.stop;
 }
 
 ColdConnect::Blocked ColdConnect::blocked(std::uint32_t thread) const {
   Blocked out;
   const State& state = states_[thread];
-  if (state.step == state.end) return out;
-  const Step& step = steps_[state.step];
-  out.item = step.item;
+  const Row& row = rows_[state.row];
+  out.item = row.item;
+  if (row.item == kNone32) return out;
   out.halted = state.halted;
   if (state.halted) return out;
   if (!state.posted) {
-    out.need = step.need;
+    out.need = row.need;
     return out;
   }
-  if (step.send != kNone32 && (step.mirrored || notes_[note_index(step.send, false, step.pass)] < 0)) {
-    out.peers.push_back(world_->links[step.send].destination);
-  }
-  if (step.receive != kNone32 && (step.mirrored || notes_[note_index(step.receive, true, step.pass)] < 0)) {
-    const std::uint32_t peer = world_->links[step.receive].source;
-    if (out.peers.empty() || out.peers.back() != peer) out.peers.push_back(peer);
+  for (unsigned d = 0; d < row.directions(); ++d) {
+    const End& end = row.ends[d];
+    const bool missing = row.mirrored || notes_[(end.note ^ 1u) + (state.second ? 2u : 0u)] < 0;
+    if (missing && (out.peers.empty() || out.peers.back() != end.peer)) out.peers.push_back(end.peer);
   }
   return out;
 }

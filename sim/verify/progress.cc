@@ -387,17 +387,23 @@ void Progress::next_collective(std::uint32_t thread, MemberState& member, std::u
 
 // False: the host has not set up the group's connections yet; the device is woken when it has.
 bool Progress::enter(std::uint32_t thread, Cursor& cursor, ColdConnect& cold) {
-  Nanoseconds host = cursor.host.nanoseconds(0);
-  cursor.parked = !cold.enter(thread, cursor.item, host);
-  cursor.host.raise_certification(static_cast<double>(host));
-  cursor.stop = cold.stop(thread);
+  const auto admit = [&](std::uint32_t at, Cursor& device) {
+    double host = device.host[0];
+    device.parked = !cold.admit(at, device.item, host);
+    device.host.raise_certification(host);
+    device.stop = cold.stop(at);
+  };
+  cold.arrive(thread, cursor.item, cursor.host[0]);
   for (const std::uint32_t other : cold.changed()) {
     Cursor& woken = cursors_[other];
-    woken.stop = cold.stop(other);
-    if (other == thread || !woken.parked) continue;
-    woken.parked = false;
-    wake(other);
+    if (woken.parked) {
+      admit(other, woken);
+      if (!woken.parked) wake(other);
+    } else {
+      woken.stop = cold.stop(other);
+    }
   }
+  admit(thread, cursor);
   return !cursor.parked;
 }
 

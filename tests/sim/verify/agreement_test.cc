@@ -91,6 +91,21 @@ TEST(CheckAgreement, RandomPrograms) {
   EXPECT_GT(tally.mismatched, 50);
 }
 
+// With more ranks, a connection is one of several that its group sets up more often than not.
+TEST(CheckAgreement, LargerRandomPrograms) {
+  Tally tally;
+  constexpr int kPrograms = 4000;
+  for (int seed = 0; seed < kPrograms; ++seed) {
+    const RandomProgram::Size size = RandomProgram::Size::kLarge;
+    const std::string difference =
+        disagreement(RandomProgram(static_cast<std::uint64_t>(seed), size).program(), tally);
+    ASSERT_EQ(difference, "") << "seed " << seed;
+  }
+  EXPECT_GT(tally.certified, kPrograms / 10);
+  EXPECT_GT(tally.cold_only, kPrograms / 50);
+  EXPECT_GT(tally.crossed, 20);
+}
+
 RC_GTEST_PROP(CheckAgreementProperty, AnySeed, (std::uint64_t seed)) {
   Tally tally;
   const std::string difference = disagreement(RandomProgram(seed).program(), tally);

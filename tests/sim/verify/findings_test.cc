@@ -253,6 +253,31 @@ TEST(CheckFindings, CrossWired) {
   EXPECT_EQ(count(verdict.modes[0].findings, FindingKind::kDeadlock), 1) << words(verdict);
 }
 
+// Hosts that have met others before they come to the connection that is cross-wired; the one that comes second says so.
+TEST(CheckFindings, CrossWiredAfterOtherConnections) {
+  for (const bool waits : {false, true}) {
+    Builder b(4);
+    const unsigned x = b.slot("x");
+    b.program().fragment = true;
+    b.family("pp", {{0, 1, 2, 3}});
+    const unsigned first = kEdges | (waits ? unsigned{kHostWaits} : 0u);
+    for (const Rank r : {0, 2}) {
+      b.send(r, r + 1, x, 0, first);
+      b.recv(r + 1, r, x, 0, first);
+    }
+    b.send(1, 3, x, 1);
+    b.recv(1, 3, x, 2);
+    b.send(3, 1, x, 2);
+    b.recv(3, 1, x, 1);
+    const Verdict verdict = check(b.build());
+    ASSERT_EQ(count(verdict.modes[0].findings, FindingKind::kCrossWired), 1) << words(verdict);
+    EXPECT_EQ(
+        verdict.modes[0].findings[0].why,
+        "on first use rank 3 sets up a connection that sends while rank 1 sets up one that sends; in one "
+        "message both must mirror each other");
+  }
+}
+
 // Three ranks, skip connection (NCCL rule N2b): warm it completes, cold it does not.
 TEST(CheckFindings, ColdOnlyDeadlock) {
   Builder b(3);

@@ -23,16 +23,20 @@ class Draw {
 
 class RandomProgram {
  public:
-  explicit RandomProgram(std::uint64_t seed)
-      : draw_(seed), ranks_(2 + draw_.below(3)), b_(ranks_, kMicrobatches) {
+  enum class Size : std::uint8_t {
+    kSmall,
+    kLarge,  // more ranks and steps, and kernels that take time
+  };
+  explicit RandomProgram(std::uint64_t seed, Size size = Size::kSmall)
+      : draw_(seed), ranks_(2 + draw_.below(size == Size::kSmall ? 3 : 7)), b_(ranks_, kMicrobatches) {
     b_.program().fragment = true;
     for (int s = 0; s < 2; ++s) slots_.push_back(b_.slot("x" + std::to_string(s), 64 << (4 * s)));
     step_slot_ = b_.slot("s", 256, SlotKind::kOther, false, true);
-    kernel_ = b_.kernel({}, {}, {});
+    kernel_ = b_.kernel({}, {}, {}, size == Size::kSmall ? KernelKind::kOther : KernelKind::kForward);
     b_.program().events = {"a", "b"};
     families();
     rows_.resize(static_cast<std::size_t>(ranks_));
-    const int steps = 1 + draw_.below(14);
+    const int steps = 1 + draw_.below(size == Size::kSmall ? 14 : 40);
     for (int i = 0; i < steps; ++i) step();
     disturb();
   }
