@@ -56,6 +56,7 @@ class Walk {
     const Queues queues = queues_;
     const auto events = events_;
     const bool host_overtakes = host_overtakes_;
+    const std::uint32_t host_waits = host_waits_;
     buffers_.begin_trial();
     walk(Arm::kYes);
     buffers_.report_leaks();
@@ -64,6 +65,7 @@ class Walk {
     queues_ = queues;
     events_ = events;
     host_overtakes_ = host_overtakes;
+    host_waits_ = host_waits;
     next_ = start;
     ++tables_.mark;  // p2p connections of the common part are found again, which the cold protocol ignores
     walk(Arm::kNo);
@@ -186,7 +188,7 @@ class Walk {
     if ((flags & skipped_flags(arm_)) != 0) return;
     const int stream = stream_of(last);
     if ((flags & kAfterCompute) != 0) clocks_.join(stream, kComputeStream);
-    const std::uint32_t need = clocks_.host_group();
+    const std::uint32_t need = std::max(clocks_.host_group(), host_waits_);
     clocks_.enqueue_group(stream, end);
     if (arm_ == Arm::kNone) facts_.operations += end - first;
     if (end - first > 1 && !facts_.mixed_groups) facts_.mixed_groups = mixed(first, end);
@@ -308,7 +310,10 @@ class Walk {
     host_waited();
   }
 
-  void host_waited() { host_overtakes_ = clocks_.host_group() < clocks_.last_group(); }
+  void host_waited() {
+    host_overtakes_ = clocks_.host_group() < clocks_.last_group();
+    if (clocks_.last_group() == 0) host_waits_ = next_ + 1;
+  }
 
   void decide(Item item) {
     const SlotState* slot = buffers_.live(program_.variables[item_ref(item)].slot, kNoMicrobatch);
@@ -327,6 +332,7 @@ class Walk {
   std::uint32_t end_;
   Arm arm_ = Arm::kNone;
   bool host_overtakes_ = false;
+  std::uint32_t host_waits_ = 0;  // item after the host's last wait before the first group; 0: none
 };
 
 }  // namespace

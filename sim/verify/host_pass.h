@@ -21,8 +21,9 @@ namespace plumbline::verify {
 struct FirstUse {
   std::uint32_t item = 0;
   std::uint32_t group = 0;  // first item of its group
-  std::uint32_t need =
-      0;  // the host gets there once this group is complete: index of its last item + 1; 0: none
+  // The host gets there once its device has got to this item: the one after the last group that the host waits for, or,
+  // where no group comes before its wait, after the wait; 0: it does not wait.
+  std::uint32_t need = 0;
   bool overtakes = false;  // the last wait of the host before it is over before all earlier groups are
 };
 

@@ -134,17 +134,20 @@ bool OrderedPass::walk(Arm arm) {
   return true;
 }
 
+// For everything so far.
+void OrderedPass::host_waits() { hot_.host_group = hot_.last_group != 0 ? hot_.last_group : hot_.next + 1; }
+
 bool OrderedPass::step(Item item) {
   switch (item_op(item)) {
     case ItemOp::kSyncStream:
       if (item_stream(item) != kComputeStream) return false;
       [[fallthrough]];
     case ItemOp::kSyncDevice:
-      hot_.host_group = hot_.last_group;
+      host_waits();
       return true;
     case ItemOp::kRead: {
       const Lane& of = lane(program_.variables[item_ref(item)].slot);
-      hot_.host_group = hot_.last_group;
+      host_waits();
       return !of.impossible && (words_[std::max(place_of(item), of.scope)] & of.bit) == of.bit;
     }
     case ItemOp::kDecide:

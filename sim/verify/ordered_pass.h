@@ -69,7 +69,7 @@ class OrderedPass {
   // What changes with every item. A walk has it in registers, and puts it down for what happens seldom.
   struct Hot {
     std::uint32_t next = 0;
-    std::uint32_t last_group = 0, host_group = 0;
+    std::uint32_t last_group = 0, host_group = 0;  // as FirstUse::need
     std::uint32_t quiet = 0;   // moves with every event for check_gradient_sync; 0: nothing is looked at
     std::uint32_t others = 0;  // items so far that are no operations
     Footprint live;
@@ -80,6 +80,7 @@ class OrderedPass {
   template <bool kInArm>
   bool walk(Arm arm);
   bool both_arms();
+  void host_waits();
   bool step(Item item);
   template <bool kInArm>
   bool launch(Hot& hot, Item item);

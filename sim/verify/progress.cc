@@ -73,8 +73,8 @@ struct Progress::Tables {
   Cursor* cursors;
   MemberState* members;
   Timing::Track all;  // the first thread's
-  Item skip;       // bits of items that are not executed
-  Item no_launch;  // none of these: a launch that is executed
+  Item skip;          // bits of items that are not executed
+  Item no_launch;     // none of these: a launch that is executed
 };
 
 Progress::Tables Progress::tables() {
@@ -119,8 +119,8 @@ template <bool kTimed>
                                                           std::int32_t& pending) {
   LinkState& link = tables.links[port.link];
   const std::int32_t side = port.side, count = link.count;
-  const std::uint64_t label = std::uint64_t{port.key} << 20 |
-                              static_cast<std::uint64_t>(item_microbatch(tables.items[item]));
+  const std::uint64_t label =
+      std::uint64_t{port.key} << 20 | static_cast<std::uint64_t>(item_microbatch(tables.items[item]));
   link.count = count + side;
   if (count * side >= 0) {
     ++pending;
@@ -187,7 +187,8 @@ template <bool kTimed>
   cursor.phase = phase_of(port_of(cursor, item_ref(program.items[cursor.item])));
   for (std::uint32_t i = cursor.item + 1; cursor.mixed && i < cursor.group_end; ++i)
     cursor.phase = std::min(cursor.phase, phase_of(port_of(cursor, item_ref(program.items[i]))));
-  if constexpr (kTimed) cursor.begin = later(Timing::group_begin(track, last, cursor.host), cursor.last_group);
+  if constexpr (kTimed)
+    cursor.begin = later(Timing::group_begin(track, last, cursor.host), cursor.last_group);
   begin_phase<kTimed>(thread, cursor);
   return cursor.pending == 0;
 }

@@ -30,9 +30,9 @@ struct alignas(64) Cursor {
   bool mixed = false;              // groups may be more than one kernel
   bool parked = false;             // waits for its stop to move, or for the next decision to open
   Lanes finish, host;
-  Lanes last_group;         // lane 0: the device takes one group after the other
-  Lanes begin;              // of the phase; not kept for groups of messages alone
-  std::uint64_t phase = 0;  // where groups are mixed
+  Lanes last_group;                            // lane 0: the device takes one group after the other
+  Lanes begin;                                 // of the phase; not kept for groups of messages alone
+  std::uint64_t phase = 0;                     // where groups are mixed
   std::size_t first_tail = 0, first_cost = 0;  // of the thread's Timing::Track
 };
 

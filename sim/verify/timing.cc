@@ -117,8 +117,7 @@ void Timing::wait_handles(std::uint32_t thread, Item item, Lanes& host) {
   }
 }
 
-void Timing::keep_handles(std::uint32_t thread, std::uint32_t first, std::uint32_t end,
-                          Lanes finish) {
+void Timing::keep_handles(std::uint32_t thread, std::uint32_t first, std::uint32_t end, Lanes finish) {
   const Program& program = *world_->program;
   Kept& kept = kept_[thread];
   const auto queue = static_cast<std::size_t>(item_queue(program.items[end - 1]));

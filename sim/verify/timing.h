@@ -69,7 +69,8 @@ class Timing {
   Lanes end() const;
 
  private:
-  static constexpr double kNothing = -0.0;  // what a kernel costs that takes no time: added it changes nothing
+  static constexpr double kNothing =
+      -0.0;  // what a kernel costs that takes no time: added it changes nothing
 
   struct FreeDeleter {
     void operator()(void* memory) const { std::free(memory); }

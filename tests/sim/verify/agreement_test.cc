@@ -91,6 +91,36 @@ TEST(CheckAgreement, RandomPrograms) {
   EXPECT_GT(tally.mismatched, 50);
 }
 
+// A host that waits for kernels alone, with no group before, connects after them: its connection counted as set up from
+// the beginning, and the certification mode's makespan was too short. In a Program that the ordered pass takes, and in
+// one that it does not.
+TEST(CheckAgreement, AHostConnectsAfterTheKernelsThatItWaitsFor) {
+  for (const bool fragment : {false, true}) {
+    Builder b(2, 1);
+    b.program().fragment = fragment;
+    const unsigned x = b.slot("x", 64);
+    const unsigned c = b.family("c", {{0, 1}});
+    const auto slot = static_cast<std::uint16_t>(x);
+    b.launch(0, b.kernel({}, {}, {slot}, KernelKind::kForward));
+    b.add(0, make_item(ItemOp::kSyncStream, kNoMicrobatch, 0, 0, kComputeStream));
+    b.op(0, b.endpoint(EndpointKind::kSend, c, x, 1, true));
+    b.op(1, b.endpoint(EndpointKind::kRecv, c, x, 0));
+    const unsigned reads = b.kernel({slot}, {}, {}, KernelKind::kForward);
+    for (int i = 0; i < 4; ++i) b.launch(1, reads);
+    b.launch(1, b.kernel({}, {slot}, {}, KernelKind::kForward));
+    const Program program = b.build();
+    const LinkedProgram linked = link_program(program).value();
+    CheckOptions options;
+    options.time = uneven_times();
+    const Verdict verdict = check_program(linked, options).value();
+    EXPECT_GE(verdict.modes[0].makespan, 6 * 700);
+    EXPECT_EQ(verdict.modes[0].makespan,
+              simulate(linked, certification_model(), options.time).value().makespan);
+    Tally tally;
+    EXPECT_EQ(disagreement(program, tally), "");
+  }
+}
+
 // With more ranks, a connection is one of several that its group sets up more often than not.
 TEST(CheckAgreement, LargerRandomPrograms) {
   Tally tally;

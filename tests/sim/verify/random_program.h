@@ -25,14 +25,14 @@ class RandomProgram {
  public:
   enum class Size : std::uint8_t {
     kSmall,
-    kLarge,  // more ranks and steps, and kernels that take time
+    kLarge,  // more ranks and steps
   };
   explicit RandomProgram(std::uint64_t seed, Size size = Size::kSmall)
       : draw_(seed), ranks_(2 + draw_.below(size == Size::kSmall ? 3 : 7)), b_(ranks_, kMicrobatches) {
     b_.program().fragment = true;
     for (int s = 0; s < 2; ++s) slots_.push_back(b_.slot("x" + std::to_string(s), 64 << (4 * s)));
     step_slot_ = b_.slot("s", 256, SlotKind::kOther, false, true);
-    kernel_ = b_.kernel({}, {}, {}, size == Size::kSmall ? KernelKind::kOther : KernelKind::kForward);
+    kernel_ = b_.kernel({}, {}, {}, KernelKind::kForward);  // takes time
     b_.program().events = {"a", "b"};
     families();
     rows_.resize(static_cast<std::size_t>(ranks_));
@@ -43,6 +43,10 @@ class RandomProgram {
 
   Program program() {
     for (int r = 0; r < ranks_; ++r) {
+      // Waits for what precedes the first group have their own rule (HostWaits::need).
+      for (int i = draw_.below(4); i > 0; --i) {
+        if (const Item item = extra(); item != 0) b_.add(r, item);
+      }
       for (const auto& group : rows_[static_cast<std::size_t>(r)]) emit(r, group);
     }
     return b_.build();
