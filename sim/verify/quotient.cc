@@ -242,13 +242,6 @@ void fetch(const std::vector<T>& table) {
   }
 }
 
-// Lists mostly have one line, or none, and which cannot be guessed.
-void fetch(const std::vector<std::uint16_t>& list, const void* instead) {
-  const void* const begin = list.empty() ? instead : list.data();
-  (void)*static_cast<const volatile char*>(begin);
-  if (list.size() * sizeof(std::uint16_t) > kLine) fetch(list);
-}
-
 void fetch_tables(const Program& program) {
   if (program.items.size() > kFetchable) return;
   fetch(program.items);
@@ -261,11 +254,6 @@ void fetch_tables(const Program& program) {
 
 void fetch_lists(const Program& program) {
   if (program.items.size() > kFetchable) return;
-  for (const Kernel& kernel : program.kernels) {
-    fetch(kernel.reads, &kernel);
-    fetch(kernel.writes, &kernel);
-    fetch(kernel.frees, &kernel);
-  }
   for (const CommFamily& family : program.families) fetch(family.instances);
 }
 
