@@ -273,6 +273,7 @@ bool pairs_own_messages(const LinkedProgram& linked, std::size_t thread) {
 bool is_provable(const LinkedProgram& linked) {
   const Program& program = *linked.program;
   if (!is_plain(program)) return false;
+  if (!linked.own_messages) return true;
   for (std::size_t t = 0; t < linked.windows.size(); ++t) {
     const LinkedProgram::Window& window = linked.windows[t];
     for (std::uint32_t i = 0; i < window.count; ++i) {
