@@ -32,7 +32,8 @@ class Timing {
     double* costs;  // by kernel, plus 1; 0 when not asked yet
   };
   Track track(std::uint32_t thread) {
-    return {tails_.data() + thread * streams_, durations_->kernels.get() + thread * kernels_};
+    return {tails_.data() + thread * streams_,
+            kernels_ == 0 ? costs_.data() : costs_by_thread_.get() + thread * kernels_};
   }
 
   void launch(const Track& track, std::uint32_t thread, Item item, const Lanes& host) {
@@ -65,14 +66,6 @@ class Timing {
   Lanes end() const;
 
  private:
-  struct FreeDeleter {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  struct Durations {
-    // Thread by kernel, or by kernel where ranks are alike: cost + 1, 0 when not asked yet. Mostly untouched, hence
-    // from calloc, which does not touch it.
-    std::unique_ptr<double[], FreeDeleter> kernels;
-  };
   struct Kept {
     ScratchVector<HandleQueue<Lanes>> queues;
     std::map<std::uint64_t, Lanes> slots;  // kSlotQueue: end of the operation that filled the slot
@@ -92,11 +85,13 @@ class Timing {
   const CheckWorld* world_;
   const TimeModel* model_;
   std::size_t streams_;
-  std::size_t kernels_;  // from one thread's costs to the next's; 0 where ranks are alike
-  std::shared_ptr<Durations> durations_;
+  std::size_t kernels_;          // from one thread's costs to the next's; 0 where ranks are alike
+  ScratchVector<double> costs_;  // where ranks are alike, by kernel: cost + 1
+  // Otherwise, thread by kernel, and 0 when not asked yet. Mostly untouched, hence from calloc, which does not touch it.
+  std::shared_ptr<double[]> costs_by_thread_;
   ScratchVector<Lanes> tails_;   // thread by stream
   ScratchVector<Lanes> events_;  // thread by event
-  ScratchVector<Kept> kept_;     // by thread
+  ScratchVector<Kept> kept_;     // by thread; empty until the first handle
 };
 
 }  // namespace plumbline::verify

@@ -184,10 +184,10 @@ class WorldBuilder {
     }
     first_pair_[world_.member_thread.size()] = count;
     world_.links.resize(std::size_t{count} * 2);
-    ScratchVector<std::uint32_t> number(uses_.size());
-    for (std::size_t u = 0; u < uses_.size(); ++u) number[u] = number_of(uses_[u].low, uses_[u].high);
+    RawVector<std::uint32_t> upward(uses_.size());
+    for (std::size_t u = 0; u < uses_.size(); ++u) upward[u] = number_of(uses_[u].low, uses_[u].high) * 2;
     for (Port& port : world_.ports) {
-      if (port.link != kNone32) port.link = number[port.link / 2] * 2 + port.link % 2;
+      if (port.link != kNone32) port.link = upward[port.link / 2] + port.link % 2;
     }
   }
 
@@ -237,7 +237,7 @@ class WorldBuilder {
   CheckWorld world_;
   ScratchVector<Latest> latest_;  // by member
   ScratchVector<Pair> uses_;      // of pairs, not twice the same in a row of a lower member
-  ScratchVector<std::uint32_t> first_pair_, higher_;
+  RawVector<std::uint32_t> first_pair_, higher_;
 };
 
 }  // namespace
