@@ -81,7 +81,9 @@ Nanoseconds TimeModel::collective(EndpointKind kind, const std::vector<Rank>& me
   if (n < 2) return 0;
   const Bytes share = (bytes + n - 1) / n;
   Nanoseconds slowest = 0;
-  for (std::size_t i = 0; i < members.size(); ++i) {
+  // Where links are alike, the first of the ring is as slow as all.
+  const std::size_t links = time_.links.empty() ? 1 : members.size();
+  for (std::size_t i = 0; i < links; ++i) {
     slowest = std::max(slowest, message(members[i], members[(i + 1) % members.size()], share));
   }
   return slowest * (n - 1) * (kind == EndpointKind::kAllReduce ? 2 : 1);

@@ -87,7 +87,7 @@ class Timing {
   std::size_t streams_;
   std::size_t kernels_;          // from one thread's costs to the next's; 0 where ranks are alike
   ScratchVector<double> costs_;  // where ranks are alike, by kernel: cost + 1
-  // Otherwise, thread by kernel, and 0 when not asked yet. Mostly untouched, hence from calloc, which does not touch it.
+  // Otherwise thread by kernel, and 0 when not asked yet. Mostly untouched, hence from calloc, which does not touch it.
   std::shared_ptr<double[]> costs_by_thread_;
   ScratchVector<Lanes> tails_;   // thread by stream
   ScratchVector<Lanes> events_;  // thread by event
