@@ -214,7 +214,7 @@ Result<Issued> World::launch(std::uint32_t thread, std::uint32_t item_index, Ite
   const Kernel& kernel = program().kernels[item_ref(item)];
   const int microbatch = item_microbatch(item);
   Slots& slots = slots_of(thread);
-  const auto in = [](const std::vector<std::uint16_t>& list, std::uint16_t slot) {
+  const auto in = [](const RowList& list, std::uint16_t slot) {
     return std::find(list.begin(), list.end(), slot) != list.end();
   };
   const NodeId node = graph_.add(NodeKind::kKernel, thread, item_index);

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kVariableBytes = 8;
 
-bool in(const std::vector<std::uint16_t>& list, std::uint16_t slot) {
+bool in(const RowList& list, std::uint16_t slot) {
   return std::find(list.begin(), list.end(), slot) != list.end();
 }
 

@@ -14,7 +14,7 @@ namespace plumbline {
 struct Communicator {
   std::string name;  // "pp[0]", "pair{2,3}"
   std::uint16_t family = 0;
-  std::vector<Rank> members;
+  const std::vector<Rank>& members;  // the Program's
 };
 
 struct LinkedEndpoint {
@@ -44,8 +44,10 @@ struct LinkedProgram {
   };
   std::vector<Window> windows;  // one a thread
   std::vector<LinkedEndpoint> endpoints;
-  // [thread][row of Program::comm_calls]; a thread without such items has an empty list.
+  // [thread][row of Program::comm_calls]; a thread without such items has an empty list. Empty where the Program has
+  // no such rows.
   std::vector<std::vector<LinkedCommCall>> comm_calls;
+  bool own_messages = false;  // some rank has a message from itself to itself
 
   // `endpoint` must be used by some item of the thread.
   const LinkedEndpoint& at(std::size_t thread, unsigned endpoint) const {

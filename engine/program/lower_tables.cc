@@ -157,8 +157,7 @@ unsigned Tables::stream_of(int rank, int peer, unsigned family) {
 
 void Tables::kernels(int stage) {
   const bool last = stage == schedule_.stages - 1;
-  const auto add = [&](KernelKind kind, char letter, std::vector<std::uint16_t> reads,
-                       std::vector<std::uint16_t> frees, std::vector<std::uint16_t> writes) {
+  const auto add = [&](KernelKind kind, char letter, RowList reads, RowList frees, RowList writes) {
     kernel_[at(stage) * 4 + static_cast<std::size_t>(kind)] = static_cast<unsigned>(program_.kernels.size());
     program_.kernels.push_back({fmt::format("{}.{}", letter, stage), kind,
                                 row16(static_cast<unsigned>(stage)), std::move(reads), std::move(frees),

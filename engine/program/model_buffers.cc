@@ -205,8 +205,7 @@ void ModelBuffers::add_endpoints(int stage, Program& program) {
   }
   if (distributed_) row.gather = add_endpoints(EndpointKind::kAllGather, row.parameters, row, program);
   if (!sharded_) return;
-  const auto kernel = [&](KernelKind kind, const char* name, std::vector<std::uint16_t> reads,
-                          std::vector<std::uint16_t> frees, std::vector<std::uint16_t> writes) {
+  const auto kernel = [&](KernelKind kind, const char* name, RowList reads, RowList frees, RowList writes) {
     program.kernels.push_back({fmt::format("{}.{}", name, stage), kind, static_cast<std::uint16_t>(stage),
                                std::move(reads), std::move(frees), std::move(writes)});
     return static_cast<unsigned>(program.kernels.size() - 1);

@@ -19,7 +19,12 @@ std::int64_t vector_bytes(const std::vector<T>& values) {
   return static_cast<std::int64_t>(values.size() * sizeof(T));
 }
 
-void hash_indices(Hasher& hasher, const std::vector<std::uint16_t>& values) {
+// Beyond those that lie in the list.
+std::int64_t row_bytes(const RowList& rows) {
+  return rows.size() <= RowList::kInside ? 0 : static_cast<std::int64_t>(rows.size() * sizeof(std::uint16_t));
+}
+
+void hash_indices(Hasher& hasher, const RowList& values) {
   hasher.u64(values.size());
   for (const std::uint16_t value : values) hasher.u64(value);
 }
@@ -147,7 +152,7 @@ ProgramSize program_size(const Program& program) {
                vector_bytes(program.kernels) + vector_bytes(program.endpoints) +
                vector_bytes(program.rank_of_stage);
   for (const Kernel& k : program.kernels) {
-    size.bytes += vector_bytes(k.reads) + vector_bytes(k.frees) + vector_bytes(k.writes);
+    size.bytes += row_bytes(k.reads) + row_bytes(k.frees) + row_bytes(k.writes);
   }
   for (const CommFamily& family : program.families) {
     for (const auto& members : family.instances) size.bytes += vector_bytes(members) + sizeof(members);

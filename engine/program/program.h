@@ -66,6 +66,7 @@
 #include "engine/base/result.h"
 #include "engine/base/units.h"
 #include "engine/config/rank_grid.h"
+#include "engine/program/row_list.h"
 
 namespace plumbline {
 
@@ -173,9 +174,9 @@ struct Kernel {
   std::string name;  // unique: "F.3"
   KernelKind kind = KernelKind::kOther;
   std::uint16_t stage = 0;
-  std::vector<std::uint16_t> reads;   // slot classes read and kept
-  std::vector<std::uint16_t> frees;   // read, then released
-  std::vector<std::uint16_t> writes;  // allocated and written
+  RowList reads;   // slot classes read and kept
+  RowList frees;   // read, then released
+  RowList writes;  // allocated and written
 };
 
 enum class EndpointKind : std::uint8_t {

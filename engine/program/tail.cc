@@ -109,7 +109,8 @@ unsigned Tail::all_reduce(int rank, unsigned family, std::uint16_t slot, ReduceO
   return static_cast<unsigned>(program_.endpoints.size() - 1);
 }
 
-unsigned Tail::kernel(KernelKind kind, int rank, const Rows& rows, Slots reads, Slots frees, Slots writes) {
+unsigned Tail::kernel(KernelKind kind, int rank, const Rows& rows, RowList reads, RowList frees,
+                      RowList writes) {
   std::string name(kernel_kind_name(kind));
   std::replace(name.begin(), name.end(), '-', '_');
   const int stage = rows.stages.empty() ? 0 : rows.stages.front();

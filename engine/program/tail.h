@@ -56,7 +56,7 @@ class Tail {
   void tied_rows(int rank, Rows& rows);
   void step_rows(int rank, Rows& rows);
   void speculative_rows(int rank, Rows& rows);
-  unsigned kernel(KernelKind kind, int rank, const Rows& rows, Slots reads, Slots frees, Slots writes);
+  unsigned kernel(KernelKind kind, int rank, const Rows& rows, RowList reads, RowList frees, RowList writes);
   Slots gradients(const Rows& rows) const;
   Slots parameters(const Rows& rows) const;
 

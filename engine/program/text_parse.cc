@@ -219,7 +219,7 @@ class Parser {
     return {};
   }
 
-  Status slot_list(std::string_view text, std::vector<std::uint16_t>& out) const {
+  Status slot_list(std::string_view text, RowList& out) const {
     for (const std::string_view part : split(text, ',')) {
       std::uint16_t row = 0;
       PL_TRY(slot_row(part, row));

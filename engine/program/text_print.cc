@@ -46,7 +46,7 @@ class Printer {
     out_ += '\n';
   }
 
-  void slot_list(const char* key, const std::vector<std::uint16_t>& slots) {
+  void slot_list(const char* key, const RowList& slots) {
     for (std::size_t i = 0; i < slots.size(); ++i) {
       put(out_, "{}{}", i == 0 ? fmt::format(" {}=", key) : ",", program_.slots[slots[i]].name);
     }

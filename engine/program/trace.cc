@@ -134,7 +134,7 @@ class Tracer {
     handles.pop_front();
   }
 
-  std::string consumed(const std::vector<std::uint16_t>& slots, int microbatch, SlotKind kind) const {
+  std::string consumed(const RowList& slots, int microbatch, SlotKind kind) const {
     for (const std::uint16_t slot : slots) {
       const auto found = received_.find({slot, microbatch});
       if (program_.slots[slot].kind == kind && found != received_.end())

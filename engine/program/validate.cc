@@ -30,7 +30,7 @@ class Validator {
  private:
   Status bad(const std::string& message) const { return fail(ErrorCode::kParse, "program: " + message); }
 
-  Status indices(const std::string& owner, const std::vector<std::uint16_t>& slots) const {
+  Status indices(const std::string& owner, const RowList& slots) const {
     for (const std::uint16_t slot : slots) {
       if (slot >= program_.slots.size())
         return bad(fmt::format("{} names slot row {} of {}", owner, slot, program_.slots.size()));

@@ -1,20 +1,14 @@
 #include "engine/runtime/time_model.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "engine/program/model_shape.h"
+#include "engine/program/names.h"
 
 namespace plumbline {
-namespace {
-
-// One entry for all stages, or one a stage.
-Nanoseconds of_stage(const std::vector<Nanoseconds>& costs, std::size_t stage) {
-  if (costs.empty()) return 0;
-  return stage < costs.size() ? costs[stage] : costs.back();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 TimeModel::TimeModel(const RunConfig& config)
     : time_(config.time), ranks_a_machine_(config.sim.ranks_per_node) {
@@ -22,35 +16,52 @@ TimeModel::TimeModel(const RunConfig& config)
     recompute_ = recompute_times(model_shape(config), config.time.forward);
 }
 
-Nanoseconds TimeModel::kernel(Rank rank, const Kernel& kernel) const {
-  Nanoseconds cost = 0;
-  switch (kernel.kind) {
+// One entry for all stages, or one a stage; none for what takes no time.
+std::span<const Nanoseconds> TimeModel::by_stage(KernelKind kind) const {
+  switch (kind) {
     case KernelKind::kForward:
-      cost = of_stage(time_.forward, kernel.stage);
-      break;
+      return time_.forward;
     case KernelKind::kBackward:
-      cost = of_stage(time_.backward, kernel.stage);
-      break;
+      return time_.backward;
     case KernelKind::kInputGrad:
-      cost = of_stage(time_.input_grad, kernel.stage);
-      break;
+      return time_.input_grad;
     case KernelKind::kWeightGrad:
-      cost = of_stage(time_.weight_grad, kernel.stage);
-      break;
+      return time_.weight_grad;
     case KernelKind::kRecompute:
-      cost = of_stage(recompute_, kernel.stage);
-      break;
+      return recompute_;
     case KernelKind::kOptimizerStep:
     case KernelKind::kSpeculativeStep:
-      cost = time_.optimizer;
-      break;
+      return {&time_.optimizer, 1};
     default:
-      return 0;
+      return {};
   }
+}
+
+Nanoseconds TimeModel::kernel(Rank rank, const Kernel& kernel) const {
+  const std::span<const Nanoseconds> costs = by_stage(kernel.kind);
+  if (costs.empty()) return 0;
+  const Nanoseconds cost = costs[std::min<std::size_t>(kernel.stage, costs.size() - 1)];
   if (time_.slow.empty()) return cost;
   const auto slow = time_.slow.find(rank);
   if (slow == time_.slow.end()) return cost;
   return static_cast<Nanoseconds>(std::llround(static_cast<double>(cost) * slow->second));
+}
+
+void TimeModel::kernels(const std::vector<Kernel>& kernels, double* out) const {
+  struct Costs {
+    const Nanoseconds* at;
+    std::size_t last;
+  };
+  static constexpr Nanoseconds kNothing = 0;
+  std::array<Costs, kKernelKindNames.size()> costs;
+  for (std::size_t kind = 0; kind < costs.size(); ++kind) {
+    const std::span<const Nanoseconds> rows = by_stage(static_cast<KernelKind>(kind));
+    costs[kind] = rows.empty() ? Costs{&kNothing, 0} : Costs{rows.data(), rows.size() - 1};
+  }
+  for (const Kernel& kernel : kernels) {
+    const Costs& of = costs[static_cast<std::size_t>(kernel.kind)];
+    *out++ = static_cast<double>(of.at[std::min<std::size_t>(kernel.stage, of.last)]);
+  }
 }
 
 const LinkConfig& TimeModel::link(Rank a, Rank b) const {
@@ -70,7 +81,9 @@ Nanoseconds TimeModel::collective(EndpointKind kind, const std::vector<Rank>& me
   if (n < 2) return 0;
   const Bytes share = (bytes + n - 1) / n;
   Nanoseconds slowest = 0;
-  for (std::size_t i = 0; i < members.size(); ++i) {
+  // Where links are alike, the first of the ring is as slow as all.
+  const std::size_t links = time_.links.empty() ? 1 : members.size();
+  for (std::size_t i = 0; i < links; ++i) {
     slowest = std::max(slowest, message(members[i], members[(i + 1) % members.size()], share));
   }
   return slowest * (n - 1) * (kind == EndpointKind::kAllReduce ? 2 : 1);

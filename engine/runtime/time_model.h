@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
+#include <vector>
 
 #include "engine/base/units.h"
 #include "engine/config/run_config.h"
@@ -18,6 +20,8 @@ class TimeModel {
   // kernels share its `optimizer` cost (kOptimizerStep and kSpeculativeStep take it, the rest take nothing). Scaled by
   // the rank's slowness.
   Nanoseconds kernel(Rank rank, const Kernel& kernel) const;
+  // Of each of the kernels, where no rank is slow.
+  void kernels(const std::vector<Kernel>& kernels, double* out) const;
   // From the moment both ends are active: latency + bytes / bandwidth.
   Nanoseconds message(Rank from, Rank to, Bytes bytes) const;
   // Ring estimate from the moment all members are active: 2(n-1) steps of bytes/n for all-reduce, n-1 for the
@@ -37,6 +41,7 @@ class TimeModel {
 
  private:
   const LinkConfig& link(Rank a, Rank b) const;
+  std::span<const Nanoseconds> by_stage(KernelKind kind) const;
   TimeConfig time_{{0}, {0}, {0}, {0}, 0, {0, 0.0}, {}, {}, 0, 0.0};
   int ranks_a_machine_ = 0;
   std::vector<Nanoseconds> recompute_;  // by stage; empty: nothing is done again

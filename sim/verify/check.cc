@@ -12,6 +12,7 @@
 #include "sim/nccl_model.h"
 #include "sim/simulator.h"
 #include "sim/verify/agreement.h"
+#include "sim/verify/ahead.h"
 #include "sim/verify/cold.h"
 #include "sim/verify/coverage.h"
 #include "sim/verify/gradient_sync.h"
@@ -44,25 +45,30 @@ void merge(std::vector<Finding>& into, std::vector<Finding> more) {
 
 class Check {
  public:
-  // `reduced`: null, or what the Program stands for.
-  Check(const LinkedProgram& linked, const CheckOptions& options, Reduced* reduced = nullptr)
+  // `reduced`: null, or what the Program stands for. `ahead`: null, or the Program that comes next.
+  Check(const LinkedProgram& linked, const CheckOptions& options, Reduced* reduced = nullptr,
+        Ahead* ahead = nullptr)
       : linked_(linked),
         program_(*linked.program),
         options_(options),
         reduced_(reduced),
+        ahead_(ahead),
         world_(make_world(linked)) {}
 
   Result<Verdict> run() {
     verdict_.program = program_.name;
     if (options_.makespan && !shares_cores())
       set_durations(world_, options_.time, reduced_ == nullptr ? nullptr : &reduced_->members);
+    if (ahead_ != nullptr) ahead_->plan(world_.ranges + 3);
     hosts();
     merge(verdict_.findings, check_coverage(world_, facts_of_));
     merge(verdict_.findings, check_agreement(world_, facts_of_));
+    fetch_ahead();
     const SyncReplicas replicas =
         reduced_ == nullptr ? SyncReplicas{} : SyncReplicas{reduced_->replicas, &reduced_->members};
     merge(verdict_.findings, check_gradient_sync(world_, facts_of_, replicas));
     memory_limit();
+    fetch_ahead();
     static const std::string kCertification = certification_model().name(), kDefault = default_model().name();
     certification_.mode = kCertification;
     default_.mode = kDefault;
@@ -74,6 +80,10 @@ class Check {
   }
 
  private:
+  void fetch_ahead() {
+    if (ahead_ != nullptr) ahead_->step();
+  }
+
   // One host pass a distinct range of items; ranks that share it share its facts.
   void hosts() {
     HostPass pass(world_);
@@ -81,7 +91,9 @@ class Check {
     facts_of_.reserve(world_.threads());
     verdict_.memory.reserve(world_.threads());
     for (std::size_t t = 0; t < world_.threads(); ++t) {
-      if (world_.range_of[t] == facts_.size()) pass.run(t, facts_.emplace_back());
+      if (world_.range_of[t] != facts_.size()) continue;
+      pass.run(t, facts_.emplace_back());
+      fetch_ahead();
     }
     ScratchVector<std::uint64_t> trace;  // of every thread its rank and the hash of its items
     trace.reserve(world_.threads() * 2);
@@ -160,6 +172,7 @@ class Check {
 
   Status walk(Arm arm, Progress progress, ColdConnect cold) {
     progress.run(arm, cold);
+    fetch_ahead();
     const bool completed = progress.completed();
     if (!completed || progress.mismatched()) merge(verdict_.findings, explain_matching(world_, arm));
     merge(certification_.findings, cold.findings());
@@ -228,6 +241,7 @@ class Check {
   const Program& program_;
   const CheckOptions& options_;
   Reduced* reduced_;
+  Ahead* ahead_;
   CheckWorld world_;
   ScratchVector<RangeFacts> facts_;
   ScratchVector<const RangeFacts*> facts_of_;
@@ -243,6 +257,12 @@ class Check {
 Result<Verdict> check_reduced(const LinkedProgram& linked, const CheckOptions& options, Reduced& reduced) {
   const ScratchScope scope;
   return Check(linked, options, &reduced).run();
+}
+
+Result<Verdict> check_ahead(const LinkedProgram& linked, const CheckOptions& options, Ahead& ahead) {
+  if (!is_provable(linked)) return check_program(linked, options);
+  const ScratchScope scope;
+  return Check(linked, options, nullptr, &ahead).run();
 }
 
 }  // namespace verify
@@ -273,6 +293,7 @@ bool pairs_own_messages(const LinkedProgram& linked, std::size_t thread) {
 bool is_provable(const LinkedProgram& linked) {
   const Program& program = *linked.program;
   if (!is_plain(program)) return false;
+  if (!linked.own_messages) return true;
   for (std::size_t t = 0; t < linked.windows.size(); ++t) {
     const LinkedProgram::Window& window = linked.windows[t];
     for (std::uint32_t i = 0; i < window.count; ++i) {

@@ -41,9 +41,6 @@ struct HostTables {
     for (std::size_t k = 0; k < computes.size(); ++k) {
       const Kernel& kernel = program.kernels[k];
       computes[k] = kernel.kind <= KernelKind::kWeightGrad ? 1 : 0;
-      // A Program that is met for the first time has its lists all over memory; they are needed soon.
-      for (const auto* list : {&kernel.reads, &kernel.writes, &kernel.frees})
-        __builtin_prefetch(list->data());
     }
     endpoints.resize(program.endpoints.size());
     for (std::size_t e = 0; e < endpoints.size(); ++e) {

@@ -9,6 +9,7 @@
 
 #include "engine/base/hash.h"
 #include "engine/base/workers.h"
+#include "sim/verify/ahead.h"
 #include "sim/verify/reduced.h"
 
 namespace plumbline {
@@ -224,63 +225,17 @@ Result<Verdict> check_quotient(const Program& program, const CheckOptions& optio
   return Quotient(program, options).run();
 }
 
-namespace {
-
-// Of a Program that is met for the first time nothing is in the caches. A small one's lines are read side by side
-// before it is checked, first those of its tables, then those that these point to: the processor waits for many at
-// once. (Prefetch instructions do not help; where Programs lie apart they miss the tables of pages, and are dropped.)
-constexpr std::size_t kFetchable = 4096;
-
-constexpr std::size_t kLine = 64;
-
-template <typename T>
-void fetch(const std::vector<T>& table) {
-  const auto* const begin = reinterpret_cast<const char*>(table.data());
-  const std::size_t bytes = table.size() * sizeof(T);
-  for (std::size_t at = 0; at < bytes; at += kLine) {
-    (void)*static_cast<const volatile char*>(begin + at);
-  }
-}
-
-// Lists mostly have one line, or none, and which cannot be guessed.
-void fetch(const std::vector<std::uint16_t>& list, const void* instead) {
-  const void* const begin = list.empty() ? instead : list.data();
-  (void)*static_cast<const volatile char*>(begin);
-  if (list.size() * sizeof(std::uint16_t) > kLine) fetch(list);
-}
-
-void fetch_tables(const Program& program) {
-  if (program.items.size() > kFetchable) return;
-  fetch(program.items);
-  fetch(program.slots);
-  fetch(program.kernels);
-  fetch(program.endpoints);
-  fetch(program.threads);
-  fetch(program.families);
-}
-
-void fetch_lists(const Program& program) {
-  if (program.items.size() > kFetchable) return;
-  for (const Kernel& kernel : program.kernels) {
-    fetch(kernel.reads, &kernel);
-    fetch(kernel.writes, &kernel);
-    fetch(kernel.frees, &kernel);
-  }
-  for (const CommFamily& family : program.families) fetch(family.instances);
-}
-
-}  // namespace
-
 std::vector<Result<Verdict>> check_programs(const std::vector<Program>& programs, const CheckOptions& options,
                                             unsigned workers) {
   std::vector<Result<Verdict>> out(programs.size(), Verdict{});
   if (workers == 0) workers = static_cast<unsigned>(usable_cores());
   share_out(programs.size(), workers, [&](std::size_t i) {
     // What this worker takes next, or another: they share the last cache.
-    if (i + 2 * workers < programs.size()) fetch_tables(programs[i + 2 * workers]);
-    if (i + workers < programs.size()) fetch_lists(programs[i + workers]);
+    const std::size_t next = i + workers;
+    verify::Ahead ahead = next < programs.size() ? verify::Ahead(programs[next]) : verify::Ahead();
     const Result<LinkedProgram> linked = link_program(programs[i]);
-    out[i] = linked ? check_program(*linked, options) : Result<Verdict>(tl::unexpected(linked.error()));
+    out[i] = linked ? verify::check_ahead(*linked, options, ahead)
+                    : Result<Verdict>(tl::unexpected(linked.error()));
   });
   return out;
 }

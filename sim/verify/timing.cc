@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "engine/base/assert.h"
@@ -13,18 +14,18 @@ Timing::Timing(const CheckWorld& world, const TimeModel& model, int streams)
       model_(&model),
       streams_(static_cast<std::size_t>(streams)),
       kernels_(model.is_uniform() ? 0 : world.program->kernels.size()),
-      durations_(std::make_shared<Durations>()),
       tails_(world.threads() * streams_),
-      events_(world.threads() * world.program->events.size()),
-      kept_(world.threads()) {
-  const std::size_t rows = kernels_ == 0 ? 1 : world.threads();
-  const std::size_t cells =
-      std::max<std::size_t>(rows * world.program->kernels.size(), 1);  // bytes of 0 are 0.0
-  durations_->kernels.reset(static_cast<double*>(std::calloc(cells, sizeof(double))));
-  PL_ASSERT_MSG(durations_->kernels != nullptr, "out of memory");
-  if (kernels_ != 0) return;
-  const Track all = track(0);
-  for (unsigned k = 0; k < world.program->kernels.size(); ++k) ask(all, 0, k);
+      events_(world.threads() * world.program->events.size()) {
+  const std::vector<Kernel>& kernels = world.program->kernels;
+  if (kernels_ == 0) {
+    costs_.resize(kernels.size());
+    model.kernels(kernels, costs_.data());
+    for (double& cost : costs_) cost = cost == 0 ? kNothing : cost;
+    return;
+  }
+  costs_by_thread_.reset(static_cast<double*>(std::calloc(world.threads() * kernels_, sizeof(double))),
+                         std::free);  // bytes of 0 are 0.0
+  PL_ASSERT_MSG(costs_by_thread_ != nullptr, "out of memory");
 }
 
 void set_durations(CheckWorld& world, const TimeModel& model, const std::vector<int>* members) {
@@ -34,21 +35,27 @@ void set_durations(CheckWorld& world, const TimeModel& model, const std::vector<
   // Where links are alike, what is as large as the message before takes as long.
   const bool alike = model.is_uniform();
   Bytes bytes = -1;
-  Nanoseconds took = 0;
-  for (std::size_t t = 0; t < world.threads(); ++t) {
+  double took = 0;
+  const Port* last = nullptr;
+  for (std::uint32_t t = 0; t < world.threads(); ++t) {
     const LinkedProgram::Window& window = world.linked->windows[t];
-    for (std::uint32_t i = 0; i < window.count; ++i) {
-      Port& port = world.ports[window.base + i];
+    const Endpoint* endpoint_at = world.program->endpoints.data() + window.first;
+    Port* const ports = world.ports.data() + window.base;
+    for (Port& port : std::span(ports, window.count)) {
+      const Endpoint& endpoint = *endpoint_at++;
       if (port.member == kNone32) continue;
-      const Endpoint& endpoint = world.program->endpoints[window.first + i];
       if (is_p2p(port.kind)) {
-        const Link& link = world.links[port.link];
-        if (link.source == link.destination) continue;
+        if (port.peer == t) continue;
         if (!alike || endpoint.bytes != bytes)
-          took = model.message(static_cast<Rank>(link.source), static_cast<Rank>(link.destination),
-                               endpoint.bytes);
+          took = static_cast<double>(
+              model.message(static_cast<Rank>(t), static_cast<Rank>(port.peer), endpoint.bytes));
         bytes = endpoint.bytes;
-        port.duration = static_cast<double>(took);
+        port.duration = took;
+        continue;
+      }
+      const Port* const before = std::exchange(last, &port);
+      if (before != nullptr && before->communicator == port.communicator && before->key == port.key) {
+        port.duration = before->duration;
         continue;
       }
       const auto [at, fresh] = collectives.try_emplace({port.communicator, port.key}, 0);
@@ -75,6 +82,7 @@ void Timing::step(std::uint32_t thread, Item item, Lanes& host) {
     case ItemOp::kWait:
       return wait_handles(thread, item, host);
     case ItemOp::kWaitSlot: {
+      if (kept_.empty()) return;
       const auto found = kept_[thread].slots.find(slot_key(item_ref(item), item_microbatch(item)));
       if (found != kept_[thread].slots.end()) waited(thread, item, found->second, host);
       return;
@@ -107,6 +115,7 @@ void Timing::waited(std::uint32_t thread, Item item, const Lanes& until, Lanes& 
 }
 
 void Timing::wait_handles(std::uint32_t thread, Item item, Lanes& host) {
+  if (kept_.empty()) return;
   Kept& kept = kept_[thread];
   const std::size_t queue = item_ref(item);
   if (queue >= kept.queues.size()) return;  // the host pass reports it
@@ -119,6 +128,7 @@ void Timing::wait_handles(std::uint32_t thread, Item item, Lanes& host) {
 
 void Timing::keep_handles(std::uint32_t thread, std::uint32_t first, std::uint32_t end, Lanes finish) {
   const Program& program = *world_->program;
+  if (kept_.empty()) kept_.resize(world_->threads());
   Kept& kept = kept_[thread];
   const auto queue = static_cast<std::size_t>(item_queue(program.items[end - 1]));
   if (queue == static_cast<std::size_t>(kSlotQueue)) {

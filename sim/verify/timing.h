@@ -33,7 +33,8 @@ class Timing {
     double* costs;  // by kernel; see kNothing
   };
   Track track(std::size_t thread) {
-    return {tails_.data() + first_tail(thread), durations_->kernels.get() + first_cost(thread)};
+    return {tails_.data() + first_tail(thread),
+            (kernels_ == 0 ? costs_.data() : costs_by_thread_.get()) + first_cost(thread)};
   }
   std::size_t first_tail(std::size_t thread) const { return thread * streams_; }
   std::size_t first_cost(std::size_t thread) const { return thread * kernels_; }
@@ -69,17 +70,8 @@ class Timing {
   Lanes end() const;
 
  private:
-  static constexpr double kNothing =
-      -0.0;  // what a kernel costs that takes no time: added it changes nothing
+  static constexpr double kNothing = -0.0;  // what a kernel costs that takes no time: added it changes nothing
 
-  struct FreeDeleter {
-    void operator()(void* memory) const { std::free(memory); }
-  };
-  struct Durations {
-    // Thread by kernel, or by kernel where ranks are alike; bytes of 0 when not asked yet. Mostly untouched, hence from
-    // calloc, which does not touch it.
-    std::unique_ptr<double[], FreeDeleter> kernels;
-  };
   struct Kept {
     ScratchVector<HandleQueue<Lanes>> queues;
     std::map<std::uint64_t, Lanes> slots;  // kSlotQueue: end of the operation that filled the slot
@@ -99,11 +91,13 @@ class Timing {
   const CheckWorld* world_;
   const TimeModel* model_;
   std::size_t streams_;
-  std::size_t kernels_;  // from one thread's costs to the next's; 0 where ranks are alike
-  std::shared_ptr<Durations> durations_;
+  std::size_t kernels_;          // from one thread's costs to the next's; 0 where ranks are alike
+  ScratchVector<double> costs_;  // where ranks are alike, by kernel
+  // Otherwise thread by kernel, and 0 when not asked yet. Mostly untouched, hence from calloc, which does not touch it.
+  std::shared_ptr<double[]> costs_by_thread_;
   ScratchVector<Lanes> tails_;   // thread by stream
   ScratchVector<Lanes> events_;  // thread by event
-  ScratchVector<Kept> kept_;     // by thread
+  ScratchVector<Kept> kept_;     // by thread; empty until the first handle
 };
 
 }  // namespace plumbline::verify

@@ -48,11 +48,10 @@ struct CheckWorld {
   const Program* program = nullptr;
   ScratchVector<Port> ports;
   ScratchVector<Link> links;
-  ScratchVector<std::uint32_t>
-      member_base;  // per communicator, one more at the end; member = base + position
-  ScratchVector<std::uint32_t> member_thread;  // per member
-  ScratchVector<std::uint32_t> range_of;       // per thread: which range of items, as threads may share one
-  std::uint32_t ranges = 0;                    // numbered by the first thread that has them
+  RawVector<std::uint32_t> member_base;    // per communicator, one more at the end; member = base + position
+  RawVector<std::uint32_t> member_thread;  // per member
+  RawVector<std::uint32_t> range_of;       // per thread: which range of items, as threads may share one
+  std::uint32_t ranges = 0;                // numbered by the first thread that has them
 
   std::size_t threads() const { return program->threads.size(); }
   const Port& port(std::size_t thread, unsigned endpoint) const {

@@ -52,8 +52,7 @@ struct Written {
     program.slots.push_back({name, SlotKind::kOther, DType::kI32, 0, per_microbatch, persistent, bytes});
     return static_cast<std::uint16_t>(program.slots.size() - 1);
   }
-  unsigned kernel(const std::string& name, std::vector<std::uint16_t> reads, std::vector<std::uint16_t> frees,
-                  std::vector<std::uint16_t> writes) {
+  unsigned kernel(const std::string& name, RowList reads, RowList frees, RowList writes) {
     program.kernels.push_back(
         {name, KernelKind::kOther, 0, std::move(reads), std::move(frees), std::move(writes)});
     return static_cast<unsigned>(program.kernels.size() - 1);

@@ -37,8 +37,7 @@ class Builder {
     program_.streams.push_back(name);
     return static_cast<unsigned>(program_.families.size() - 1);
   }
-  unsigned kernel(std::vector<std::uint16_t> reads, std::vector<std::uint16_t> frees,
-                  std::vector<std::uint16_t> writes, KernelKind kind = KernelKind::kOther) {
+  unsigned kernel(RowList reads, RowList frees, RowList writes, KernelKind kind = KernelKind::kOther) {
     program_.kernels.push_back({fmt::format("k{}", program_.kernels.size()), kind, 0, std::move(reads),
                                 std::move(frees), std::move(writes)});
     return static_cast<unsigned>(program_.kernels.size() - 1);

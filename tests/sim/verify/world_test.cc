@@ -55,6 +55,33 @@ TEST(World, LinksOfManyPartnersAreNumberedByTheirMembers) {
   }
 }
 
+// Uses of a pair need not follow each other, and a rank may have a message for itself.
+TEST(World, PairsThatAreUsedInTurnHaveOneNumber) {
+  test::Builder builder(3);
+  builder.family("all", {{0, 1, 2}});
+  const unsigned x = builder.slot("x"), y = builder.slot("y");
+  for (const unsigned slot : {x, y}) {
+    for (const Rank other : {2, 1, 0}) {
+      builder.send(0, other, slot);
+      builder.recv(other, 0, slot);
+    }
+  }
+  const Program program = builder.build();
+  const auto linked = link_program(program);
+  ASSERT_TRUE(linked) << linked.error().text();
+  EXPECT_TRUE(linked->own_messages);
+  const CheckWorld world = make_world(*linked);
+  ASSERT_EQ(world.links.size(), 6u);
+  for (std::size_t t = 0; t < world.threads(); ++t) {
+    for (const Item item : program.thread_items(t)) {
+      const Port& port = world.port(t, item_ref(item));
+      EXPECT_EQ(port.link, 2 * (t == 0 ? port.peer : t)) << "rank " << t;
+    }
+  }
+  EXPECT_EQ(world.links[0].distance, 0u);
+  EXPECT_FALSE(world.links[0].mirrored);
+}
+
 // Messages of whole slots, of parts and of other slots: numbers are equal where contents are.
 TEST(World, KeysAreEqualWhereContentsAre) {
   test::Builder builder(2);
@@ -75,6 +102,32 @@ TEST(World, KeysAreEqualWhereContentsAre) {
   EXPECT_EQ(world.port(0, part).key, world.port(1, into_part).key);
   EXPECT_EQ((std::set{world.port(0, whole).key, world.port(0, part).key, world.port(0, other).key}).size(),
             3u);
+}
+
+TEST(World, KeysOfCollectivesTellTheirCallsApart) {
+  test::Builder builder(2);
+  builder.family("both", {{0, 1}});
+  const unsigned x = builder.slot("x", 64), y = builder.slot("y", 64);
+  const unsigned z = builder.slot("z", 64, SlotKind::kOther);
+  const unsigned sum = builder.endpoint(EndpointKind::kAllReduce, 0, x, -1);
+  const unsigned same = builder.endpoint(EndpointKind::kAllReduce, 0, y, -1);
+  const std::vector<unsigned> others{
+      builder.endpoint(EndpointKind::kAllReduce, 0, x, -1, false, -1, ReduceOp::kMax),
+      builder.endpoint(EndpointKind::kAllReduce, 0, x, -1, false, 32),
+      builder.endpoint(EndpointKind::kAllReduce, 0, z, -1),
+      builder.endpoint(EndpointKind::kReduceScatter, 0, x, -1)};
+  for (const unsigned row : {sum, same}) builder.op(0, row);
+  for (const unsigned row : others) builder.op(0, row);
+  builder.op(1, sum);
+  const Program program = builder.build();
+  const auto linked = link_program(program);
+  ASSERT_TRUE(linked) << linked.error().text();
+  const CheckWorld world = make_world(*linked);
+  EXPECT_EQ(world.port(0, sum).key, world.port(1, sum).key);
+  EXPECT_EQ(world.port(0, sum).key, world.port(0, same).key);
+  std::set<std::uint32_t> keys{world.port(0, sum).key};
+  for (const unsigned row : others) keys.insert(world.port(0, row).key);
+  EXPECT_EQ(keys.size(), 1 + others.size());
 }
 
 TEST(World, RangesAreNumberedByTheirFirstThreads) {
