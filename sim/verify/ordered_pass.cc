@@ -22,6 +22,7 @@ std::size_t most_rows(const Program& program) {
 OrderedPass::OrderedPass(HostTables& tables)
     : tables_(tables),
       program_(*tables.world->program),
+      streams_(static_cast<int>(program_.streams.size())),
       first_endpoint_(1 + static_cast<std::uint32_t>(program_.kernels.size())),
       first_release_(first_endpoint_ + static_cast<std::uint32_t>(program_.endpoints.size())),
       rows_(most_rows(program_)),
@@ -75,7 +76,7 @@ bool OrderedPass::run(std::size_t thread, RangeFacts& facts) {
   facts.memory.peak_activations = peak_.activations();
   facts.memory.peak_item = peak_item_ == nullptr ? -1 : static_cast<std::int64_t>(index_of(peak_item_));
   facts.memory.live_stashes = static_cast<int>(peak_stashes_);
-  facts.streams = std::max<int>(static_cast<int>(program_.streams.size()), 1);
+  facts.streams = std::max(streams_, 1);
   return true;
 }
 
@@ -208,7 +209,7 @@ bool OrderedPass::walk(Arm arm) {
   }
   Item item = *first;
   if (row->entry_key != key_of(item)) [[unlikely]] {
-    row = entry(*row, first, first);
+    row = item_op(item) == ItemOp::kOp ? entry(*row, first, first) : nullptr;
     if (row == nullptr) return false;
   }
   std::uint32_t any = 0;

@@ -65,8 +65,7 @@ class OrderedPass {
     kSyncs = 1u << 25,      // check_gradient_sync is to be told
     kSeen = 1u << 26,       // endpoints: in `first_uses`, if it is p2p
     kSeenArmed = 1u << 27,  // endpoints: in `armed`
-    kRepeats =
-        1u << 28,  // kernels: what check_gradient_sync is told again is nothing until something else happens
+    kRepeats = 1u << 28,    // kernels: telling it again adds nothing until something else happens
     kNeverPlain = kTwoScopes | kDecides | kSyncs,
   };
   // What a kernel, an endpoint or a release of a slot class asks of the slots of one word, as this rank uses them:
@@ -84,7 +83,7 @@ class OrderedPass {
     std::uint32_t scope;        // 0: of the item's microbatch; all ones: of step scope
     std::uint32_t bits;
     std::uint32_t change;  // kTwoScopes
-    std::uint32_t number;  // 0: nobody's
+    std::uint32_t number;  // 0: nobody's, or not made yet
   };
   // What changes with every item. A walk has it in registers, and puts it down for what happens seldom. Instead of
   // what is live it has what is left below the peak, so that a new peak shows in a sign.
@@ -119,6 +118,7 @@ class OrderedPass {
   void take_room(Hot& hot, const Row& row, const Item* at);
   Row* prepare(Row& row, const Item* at);
   Row* launch(Row& row, const Item* at);
+  Row* step(Row& row, const Item* at);
   bool group(Hot& hot, const Places& places, Row* row);
   Row* link(Row* before, const Item* at, const Item* first);
   const Item* skip_group(const Item* first);
@@ -144,7 +144,8 @@ class OrderedPass {
   }
   Row& fresh_kernel(unsigned kernel);
   void split(Row& row);
-  Row& fresh_endpoint(const Item* at, const Item* first);
+  bool writes_decision(const Kernel& kernel) const;
+  Row& fresh_endpoint(Row& known, const Item* at, const Item* first);
   Row& entry_row(Item item) const { return row_at_[number_of(item)][is_followed(item) ? 1 : 0]; }
   static bool is_followed(Item item) { return (item_flags(item) & kMore) != 0; }
   Row& fresh_release(unsigned slot_class);
@@ -160,6 +161,7 @@ class OrderedPass {
 
   HostTables& tables_;
   const Program& program_;
+  int streams_;
   // Numbers: nobody, kernels, endpoints, releases by slot class. Of an item: by its operation, first + (ref & mask).
   struct Numbers {
     std::uint32_t first = 0, mask = 0;

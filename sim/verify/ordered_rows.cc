@@ -1,5 +1,7 @@
 // What an OrderedPass does where an item's kind is not known yet: rows, first uses, and what check_gradient_sync and
 // decisions are to be told.
+#include <algorithm>
+
 #include "sim/verify/ordered_pass.h"
 
 namespace plumbline::verify {
@@ -7,13 +9,16 @@ namespace plumbline::verify {
 // For an item whose kind is not known to be plain, or never is: the row to be applied. Null: declined, or the first
 // decision.
 OrderedPass::Row* OrderedPass::prepare(Row& row, const Item* at) {
-  const Item item = *at;
+  if ((item_flags(*at) & skip_) != 0) return rows_.data();
+  if (item_op(*at) == ItemOp::kLaunch) return launch(row, at);
+  if (item_op(*at) == ItemOp::kOp) return entry(row, at, at);
+  return step(row, at);
+}
+
+OrderedPass::Row* OrderedPass::step(Row& row, const Item* at) {
   Row* const nothing = rows_.data();
-  if ((item_flags(item) & skip_) != 0) return nothing;
-  const ItemOp op = item_op(item);
-  if (op == ItemOp::kLaunch) return launch(row.number != 0 ? row : fresh_kernel(item_ref(item)), at);
-  if (op == ItemOp::kOp) return entry(row, at, at);
-  switch (op) {
+  const Item item = *at;
+  switch (item_op(item)) {
     case ItemOp::kFree: {
       Row& release = row.number != 0 ? row : fresh_release(item_ref(item));
       release.key = key_of(item);
@@ -33,8 +38,9 @@ OrderedPass::Row* OrderedPass::prepare(Row& row, const Item* at) {
   }
 }
 
-[[gnu::always_inline]] inline OrderedPass::Row* OrderedPass::launch(Row& row, const Item* at) {
+OrderedPass::Row* OrderedPass::launch(Row& known, const Item* at) {
   const unsigned kernel = item_ref(*at);
+  Row& row = known.number != 0 ? known : fresh_kernel(kernel);
   if (item_stream(*at) != kComputeStream) return nullptr;
   if ((row.bits & kSyncs) != 0 && arm_ != Arm::kYes) note_launch(kernel, row, at);
   if ((row.bits & kNeverPlain) == 0) {
@@ -49,7 +55,7 @@ OrderedPass::Row* OrderedPass::prepare(Row& row, const Item* at) {
 OrderedPass::Row* OrderedPass::link(Row* before, const Item* at, const Item* first) {
   const Item item = *at;
   Row* row = &entry_row(item);
-  if (row->entry_key != key_of(item)) row = entry(*row, at, first);
+  if (row->entry_key != key_of(item)) row = item_op(item) == ItemOp::kOp ? entry(*row, at, first) : nullptr;
   if (row == nullptr) return nullptr;
   before->next = row;
   if (((row->bits ^ before->bits) & kGroupKey) != 0 || (row->bits & kPairs) != 0) facts_->mixed_groups = true;
@@ -59,8 +65,7 @@ OrderedPass::Row* OrderedPass::link(Row* before, const Item* at, const Item* fir
 // The row of an entry of a group whose kind is not known to be in order, or that is never plain. Null: declined.
 OrderedPass::Row* OrderedPass::entry(Row& known, const Item* at, const Item* first) {
   const Item item = *at;
-  if (item_op(item) != ItemOp::kOp) return nullptr;
-  Row& row = known.number != 0 ? known : fresh_endpoint(at, first);
+  Row& row = known.number != 0 ? known : fresh_endpoint(known, at, first);
   if (arm_ != Arm::kNone) use_in_arm(row, at, first);
   const bool is_last = !is_followed(item);
   if (is_last && !ends_in_order(item)) return nullptr;
@@ -76,8 +81,7 @@ OrderedPass::Row* OrderedPass::entry(Row& known, const Item* at, const Item* fir
 [[gnu::always_inline]] inline bool OrderedPass::ends_in_order(Item last) const {
   const unsigned flags = item_flags(last);
   return (flags & (kAfterCompute | kHandle)) == kAfterCompute &&
-         (flags & (kComputeWaits | kHostWaits)) != 0 &&
-         item_stream(last) < static_cast<int>(program_.streams.size());
+         (flags & (kComputeWaits | kHostWaits)) != 0 && item_stream(last) < streams_;
 }
 
 // What a launch adds for check_gradient_sync.
@@ -216,8 +220,8 @@ void OrderedPass::open_lane(Lane& lane) {
 [[gnu::always_inline]] inline OrderedPass::Row& OrderedPass::fresh_kernel(unsigned number) {
   const Kernel& kernel = program_.kernels[number];
   Row& row = fresh_row(1 + number);
-  std::uint32_t bits = 0;
-  bool twice = false;  // written twice, or written and freed
+  std::uint32_t bits = 0, freed = 0;
+  std::uint64_t twice = 0;  // written twice, or written and freed
   for (const std::uint16_t slot : kernel.reads) {
     const Lane& of = lane(slot);
     bits |= of.bits;
@@ -226,9 +230,8 @@ void OrderedPass::open_lane(Lane& lane) {
   for (const std::uint16_t slot : kernel.writes) {
     const Lane& of = lane(slot);
     bits |= of.bits;
-    if ((of.bits & kDecidesBy) != 0) row.bits |= kDecides;
     if ((of.bit & (row.slots.want | row.slots.flip)) != 0) [[unlikely]] {  // in place, or twice
-      twice = twice || (of.bit & row.slots.flip) != 0;
+      twice |= of.bit & row.slots.flip;
       continue;
     }
     row.slots.flip |= of.bit;
@@ -237,14 +240,15 @@ void OrderedPass::open_lane(Lane& lane) {
   }
   for (const std::uint16_t slot : kernel.frees) {
     const Lane& of = lane(slot);
-    bits |= of.bits;
-    twice = twice || (of.bit & row.slots.flip) != 0 || (of.bits & kPersistent) != 0;
+    freed |= of.bits;
+    twice |= of.bit & row.slots.flip;
     row.slots.want |= of.bit;
     row.slots.flip |= of.bit;
     row.losses += of.cost;
     row.gives += of.stashes;
   }
   row.slots.care = row.slots.want | row.slots.flip;
+  bits |= freed;
   if (is_computation(kernel.kind)) {
     --row.takes;
     row.bits |= kRepeats;
@@ -252,8 +256,14 @@ void OrderedPass::open_lane(Lane& lane) {
   }
   if ((bits & kLooksAt) != 0 && SyncTables::looks_at(kernel.kind)) row.bits |= kSyncs;
   if ((row.slots.care & step_bits_) != 0) split(row);
-  if (twice || (bits & kImpossible) != 0) row.slots = {0, 1, 0};
+  if ((bits & kDecidesBy) != 0 && writes_decision(kernel)) row.bits |= kDecides;
+  if (twice != 0 || ((bits & kImpossible) | (freed & kPersistent)) != 0) row.slots = {0, 1, 0};
   return row;
+}
+
+bool OrderedPass::writes_decision(const Kernel& kernel) const {
+  return std::any_of(kernel.writes.begin(), kernel.writes.end(),
+                     [&](std::uint16_t slot) { return (lanes_[slot].bits & kDecidesBy) != 0; });
 }
 
 // Slots of step scope apart from those of the microbatch.
@@ -269,27 +279,25 @@ void OrderedPass::split(Row& row) {
   row.slots = {all.care & ~step_bits_, all.want & ~step_bits_, all.flip & ~step_bits_};
 }
 
-// The other one of its two may be there. A connection's first use is put down.
-[[gnu::always_inline]] inline OrderedPass::Row& OrderedPass::fresh_endpoint(const Item* at,
+// `known` is nobody's, or has its place beside its twin. A connection's first use is put down.
+[[gnu::always_inline]] inline OrderedPass::Row& OrderedPass::fresh_endpoint(Row& known, const Item* at,
                                                                             const Item* first) {
-  const std::uint32_t number = number_of(*at);
   const bool followed = is_followed(*at);
-  if (Row* const known = row_at_[number]; known != rows_.data()) {
-    Row& row = known[followed ? 1 : 0];
-    row = known[followed ? 0 : 1];
-    row.key = row.entry_key = kNoKey;
-    if ((row.bits & kFreeAfter) != 0) row.slots.flip ^= row.slots.care;
-    return row;
+  if (&known >= rows_.data() + 2) {
+    known = (&known)[followed ? -1 : 1];
+    known.key = known.entry_key = kNoKey;
+    if ((known.bits & kFreeAfter) != 0) known.slots.flip ^= known.slots.care;
+    return known;
   }
   const Endpoint& endpoint = program_.endpoints[item_ref(*at)];
   const bool p2p = is_p2p(endpoint.kind);
-  Row* const both = made_;
+  Row& twin = made_[followed ? 0 : 1];
+  twin.key = twin.entry_key = kNoKey;
+  twin.bits = twin.number = 0;
+  const std::uint32_t number = first_endpoint_ + item_ref(*at);
+  Row& row = begin_row(made_[followed ? 1 : 0], number);
+  row_at_[number] = made_;
   made_ += 2;
-  row_at_[number] = both;
-  Row& row = begin_row(both[followed ? 1 : 0], number);
-  Row& other = both[followed ? 0 : 1];
-  other.key = other.entry_key = kNoKey;
-  other.bits = other.number = 0;
   row.next = rows_.data();
   row.bits = std::uint32_t{endpoint.family} * 2 + (p2p ? kP2p + 1 : 0u);
   row.takes = -1;
