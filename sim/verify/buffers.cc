@@ -10,26 +10,12 @@ namespace {
 // More findings of one kind on one rank than this tell nothing new.
 constexpr int kMostOfAKind = 8;
 
-bool holds_for_backward(SlotKind kind) {
-  return kind == SlotKind::kActivation || kind == SlotKind::kGradient || kind == SlotKind::kStash ||
-         kind == SlotKind::kRebuilt;
-}
-
 }  // namespace
 
 ScratchVector<ClassCost> class_costs(const Program& program) {
   ScratchVector<ClassCost> costs;
   costs.reserve(program.slots.size());
-  for (const SlotClass& slot : program.slots) {
-    ClassCost cost;
-    if (!slot.persistent) {
-      cost.bytes = slot.bytes;
-      cost.activation_bytes = holds_for_backward(slot.kind) ? slot.bytes : 0;
-      cost.stashes = slot.kind == SlotKind::kStash ? 1 : 0;
-      cost.slots = 1;
-    }
-    costs.push_back(cost);
-  }
+  for (const SlotClass& slot : program.slots) costs.push_back(class_cost(slot));
   return costs;
 }
 

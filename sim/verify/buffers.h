@@ -29,6 +29,12 @@ struct ClassCost {
   int stashes = 0;
   int slots = 0;
 };
+inline ClassCost class_cost(const SlotClass& slot) {
+  if (slot.persistent) return {};
+  const bool for_backward = slot.kind == SlotKind::kActivation || slot.kind == SlotKind::kGradient ||
+                            slot.kind == SlotKind::kStash || slot.kind == SlotKind::kRebuilt;
+  return {slot.bytes, for_backward ? slot.bytes : 0, slot.kind == SlotKind::kStash ? 1 : 0, 1};
+}
 ScratchVector<ClassCost> class_costs(const Program& program);
 
 class Buffers {

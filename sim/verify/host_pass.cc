@@ -355,7 +355,7 @@ void HostPass::run(std::size_t thread, RangeFacts& facts) {
 }
 
 RangeFacts HostPass::general(std::size_t thread) {
-  tables_->make_kernels();
+  tables_->make_general();
   int streams = std::max(static_cast<int>(tables_->world->program->streams.size()), 1);
   while (true) {
     Walk walk(*tables_, thread, streams);

@@ -32,57 +32,52 @@ struct EndpointRow {
 
 struct HostTables {
   explicit HostTables(const CheckWorld& check_world)
-      : world(&check_world),
-        costs(class_costs(*check_world.program)),
-        slots(*check_world.program),
-        sync(*check_world.program) {
+      : world(&check_world), slots(*check_world.program), sync(*check_world.program) {}
+
+  // What the general pass alone looks up, made when it first runs.
+  void make_general() {
+    if (made_general) return;
+    made_general = true;
     const Program& program = *world->program;
-    computes.resize(program.kernels.size());
-    for (std::size_t k = 0; k < computes.size(); ++k) {
-      const Kernel& kernel = program.kernels[k];
-      computes[k] = kernel.kind <= KernelKind::kWeightGrad ? 1 : 0;
-    }
-    endpoints.resize(program.endpoints.size());
-    for (std::size_t e = 0; e < endpoints.size(); ++e) {
-      const Endpoint& endpoint = program.endpoints[e];
+    costs = class_costs(program);
+    for (const Kernel& kernel : program.kernels) add_kernel(kernel);
+    endpoints.reserve(program.endpoints.size());
+    for (const Endpoint& endpoint : program.endpoints) {
       const bool dropped = !is_p2p(endpoint.kind) && endpoint.bytes == 0;
-      endpoints[e] = {endpoint.slot, endpoint.kind, endpoint.free_after, dropped};
+      endpoints.push_back({endpoint.slot, endpoint.kind, endpoint.free_after, dropped});
     }
-    tallies.resize(computes.size());
+    tallies.resize(kernels.size());
     seen.resize(endpoints.size());
     armed_seen.resize(endpoints.size());
   }
 
-  // For the general pass alone.
-  void make_kernels() {
-    if (!kernels.empty()) return;
-    for (const Kernel& kernel : world->program->kernels) {
-      KernelRow row;
-      row.begin = static_cast<std::uint32_t>(kernel_slots.size());
-      row.reads = static_cast<std::uint16_t>(kernel.reads.size());
-      row.writes = static_cast<std::uint16_t>(kernel.writes.size());
-      row.frees = static_cast<std::uint16_t>(kernel.frees.size());
-      row.counts = kernel.kind <= KernelKind::kWeightGrad;
-      row.in_place = std::any_of(kernel.writes.begin(), kernel.writes.end(), [&](std::uint16_t slot) {
-        return std::find(kernel.reads.begin(), kernel.reads.end(), slot) != kernel.reads.end();
-      });
-      for (const auto* list : {&kernel.reads, &kernel.writes, &kernel.frees}) {
-        kernel_slots.insert(kernel_slots.end(), list->begin(), list->end());
-      }
-      kernels.push_back(row);
-    }
+  void add_kernel(const Kernel& kernel) {
+    KernelRow row;
+    row.begin = static_cast<std::uint32_t>(kernel_slots.size());
+    row.reads = static_cast<std::uint16_t>(kernel.reads.size());
+    row.writes = static_cast<std::uint16_t>(kernel.writes.size());
+    row.frees = static_cast<std::uint16_t>(kernel.frees.size());
+    row.counts = is_computation(kernel.kind);
+    row.in_place = std::any_of(kernel.writes.begin(), kernel.writes.end(), [&](std::uint16_t slot) {
+      return std::find(kernel.reads.begin(), kernel.reads.end(), slot) != kernel.reads.end();
+    });
+    for (const auto* list : {&kernel.reads, &kernel.writes, &kernel.frees})
+      kernel_slots.insert(kernel_slots.end(), list->begin(), list->end());
+    kernels.push_back(row);
   }
 
+  // An operation in the sense of ProgramSize.
   bool counts(Item item) const {
     return item_op(item) == ItemOp::kOp ||
-           (item_op(item) == ItemOp::kLaunch && computes[item_ref(item)] != 0);
+           (item_op(item) == ItemOp::kLaunch && is_computation(world->program->kernels[item_ref(item)].kind));
   }
 
   const CheckWorld* world;
-  ScratchVector<ClassCost> costs;
   SlotTable slots;
   SyncTables sync;
-  ScratchVector<std::uint8_t> computes;  // by kernel: a computation in the sense of ProgramSize
+  // Of the general pass.
+  bool made_general = false;
+  ScratchVector<ClassCost> costs;
   ScratchVector<KernelRow> kernels;
   ScratchVector<std::uint16_t> kernel_slots;
   ScratchVector<EndpointRow> endpoints;

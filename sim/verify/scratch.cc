@@ -36,11 +36,12 @@ ScratchScope::ScratchScope() {
 #ifndef PL_SCRATCH_FROM_HEAP
   scratch::Block& block = scratch::block;
   if (block.begin == nullptr) {
-    block.begin = static_cast<std::byte*>(std::malloc(scratch::kSize));
+    block.begin = static_cast<std::byte*>(std::aligned_alloc(scratch::kAlignment, scratch::kSize));
     scratch::owner.memory = block.begin;
     block.next = block.begin;
     block.end = block.begin == nullptr ? nullptr : block.begin + scratch::kSize;
   }
+  block.limit = block.end;
   ++block.scopes;
 #endif
 }
@@ -48,7 +49,7 @@ ScratchScope::ScratchScope() {
 ScratchScope::~ScratchScope() {
 #ifndef PL_SCRATCH_FROM_HEAP
   scratch::Block& block = scratch::block;
-  if (--block.scopes == 0) block.next = block.begin;
+  if (--block.scopes == 0) block.next = block.limit = block.begin;
 #endif
 }
 

@@ -27,7 +27,8 @@ namespace scratch {
 // Plain, and known when the thread begins, so that asking for memory does not ask first whether it is there.
 struct Block {
   std::byte* begin;
-  std::byte* next;
+  std::byte* next;   // aligned for every type
+  std::byte* limit;  // `end` inside of a scope, else no more than `next`: there is nothing to take
   std::byte* end;
   int scopes;
 };
@@ -38,15 +39,16 @@ constexpr std::size_t kSize = std::size_t{256} << 10;
 // Longer lists than this belong to large Programs, which would only lose what vectors leave behind as they grow.
 constexpr std::size_t kMost = std::size_t{16} << 10;
 
+// What is taken begins and ends at a multiple of this.
+constexpr std::size_t kAlignment = 64;
+constexpr std::size_t padded(std::size_t bytes) { return (bytes + kAlignment - 1) & ~(kAlignment - 1); }
+
 // Null: the heap is to be asked.
-inline void* take(std::size_t bytes, std::size_t alignment) {
+inline void* take(std::size_t bytes) {
   Block& from = block;
-  if (from.scopes == 0 || bytes > kMost) return nullptr;
-  const auto at = reinterpret_cast<std::size_t>(from.next);
-  const std::size_t skip = (alignment - at % alignment) % alignment;
-  if (bytes + skip > static_cast<std::size_t>(from.end - from.next)) return nullptr;
-  std::byte* const taken = from.next + skip;
-  from.next = taken + bytes;
+  std::byte* const taken = from.next;
+  if (bytes > kMost || padded(bytes) > static_cast<std::size_t>(from.limit - taken)) return nullptr;
+  from.next = taken + padded(bytes);
   return taken;
 }
 
@@ -54,8 +56,8 @@ inline void* take(std::size_t bytes, std::size_t alignment) {
 inline bool give_back(void* memory, std::size_t bytes) {
   Block& to = block;
   auto* const at = static_cast<std::byte*>(memory);
-  if (at < to.begin || at >= to.end) return false;
-  if (at + bytes == to.next) to.next = at;  // the last one taken
+  if (static_cast<std::size_t>(at - to.begin) >= kSize) return false;
+  if (at + padded(bytes) == to.next) to.next = at;  // the last one taken
   return true;
 }
 
@@ -67,7 +69,8 @@ struct Allocator {
   Allocator(const Allocator<U>&) {}  // NOLINT: allocators convert
 
   T* allocate(std::size_t count) {
-    if (void* taken = take(count * sizeof(T), alignof(T))) return static_cast<T*>(taken);
+    static_assert(alignof(T) <= kAlignment);
+    if (void* taken = take(count * sizeof(T))) return static_cast<T*>(taken);
     return std::allocator<T>().allocate(count);
   }
   void deallocate(T* memory, std::size_t count) {
@@ -109,17 +112,17 @@ using RawVector = std::vector<T, scratch::RawAllocator<T>>;
 template <typename T>
 class ScratchStack {
  public:
-  explicit ScratchStack(std::size_t room) : values_(room + 1) {}
+  explicit ScratchStack(std::size_t room) : values_(room + 1), room_(room + 1) {}
 
   void push(T value) {
-    if (size_ == values_.size()) grow();
+    if (size_ == room_) grow();
     values_[size_++] = value;
   }
   // push() of who knows that there is room.
   void push_within(T value) { values_[size_++] = value; }
   // push() where `wanted`, without a branch: for what no processor can guess.
   void push_if(bool wanted, T value) {
-    if (size_ == values_.size()) grow();
+    if (size_ == room_) grow();
     values_[size_] = value;
     size_ += wanted ? 1 : 0;
   }
@@ -132,10 +135,13 @@ class ScratchStack {
   const T* end() const { return values_.data() + size_; }
 
  private:
-  [[gnu::noinline]] void grow() { values_.resize(values_.size() * 2); }
+  [[gnu::noinline]] void grow() {
+    room_ *= 2;
+    values_.resize(room_);
+  }
 
   RawVector<T> values_;
-  std::size_t size_ = 0;
+  std::size_t size_ = 0, room_;
 };
 
 }  // namespace plumbline::verify

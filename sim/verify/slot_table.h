@@ -28,12 +28,11 @@ struct SlotState {
 
 class SlotTable {
  public:
-  explicit SlotTable(const Program& program) : program_(&program), places_(program.slots.size()) {
-    for (std::size_t i = 0; i < places_.size(); ++i)
-      places_[i].mask = program.slots[i].per_microbatch ? 0xFFFFFu : 0;
-  }
+  explicit SlotTable(const Program& program) : program_(&program) {}
 
+  // Ahead of every rank, the first one too.
   void reset() {
+    if (places_.size() != program_->slots.size()) make_places();
     for (const std::uint32_t slot : used_) places_[slot].base = kUnused;
     used_.clear();
     states_.clear();
@@ -70,6 +69,12 @@ class SlotTable {
 
  private:
   static constexpr std::uint32_t kUnused = 0xFFFFFFFFu;
+
+  void make_places() {
+    places_.resize(program_->slots.size());
+    for (std::size_t i = 0; i < places_.size(); ++i)
+      places_[i].mask = program_->slots[i].per_microbatch ? 0xFFFFFu : 0;
+  }
 
   void open(std::uint32_t slot_class) {
     places_[slot_class].base = static_cast<std::uint32_t>(states_.size());

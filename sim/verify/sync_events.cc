@@ -5,9 +5,6 @@
 namespace plumbline::verify {
 namespace {
 
-constexpr std::uint8_t kReduces = 1;
-constexpr std::uint8_t kGathers = 2;
-
 bool is_step(KernelKind kind) {
   return kind == KernelKind::kOptimizerStep || kind == KernelKind::kSpeculativeStep;
 }
@@ -19,70 +16,75 @@ bool is_sum(const Endpoint& endpoint) {
 
 }  // namespace
 
-SyncTables::SyncTables(const Program& program)
-    : program_(program),
-      effects_(program.kernels.size() * 2),
-      first_effect_(program.kernels.size() + 1),
-      endpoints_(program.endpoints.size()),
-      repeats_(program.kernels.size()) {
-  for (std::size_t k = 0; k < program.kernels.size(); ++k) {
-    first_effect_[k] = static_cast<std::uint32_t>(effects_.size());
-    add_kernel(program.kernels[k]);
-    // What a kernel that computes does is kAdd and kRead; others do neither.
-    const bool computes = program.kernels[k].kind <= KernelKind::kWeightGrad;
-    repeats_[k] = computes || effects_.size() == first_effect_[k] ? 1 : 0;
+SyncTables::SyncTables(const Program& program) : program_(program), events_(15) {
+  for (const Kernel& kernel : program.kernels) {
+    if (!is_step(kernel.kind)) continue;
+    for (const std::uint16_t slot : kernel.reads)
+      steps_ = steps_ || program.slots[slot].kind == SlotKind::kMainGrads;
   }
-  first_effect_[program.kernels.size()] = static_cast<std::uint32_t>(effects_.size());
-  for (std::size_t e = 0; e < program.endpoints.size(); ++e) {
-    const Endpoint& endpoint = program.endpoints[e];
-    endpoints_[e] = 0;
-    if (is_p2p(endpoint.kind)) continue;
-    const SlotKind slot = program.slots[endpoint.slot].kind;
-    if (slot == SlotKind::kMainGrads && is_sum(endpoint)) endpoints_[e] = kReduces;
-    if (slot == SlotKind::kParameters && endpoint.kind == EndpointKind::kAllGather) endpoints_[e] = kGathers;
-  }
+  if (steps_) last_.resize(program.slots.size());
 }
 
-void SyncTables::add_kernel(const Kernel& kernel) {
-  const bool computes = kernel.kind <= KernelKind::kWeightGrad, steps = is_step(kernel.kind);
-  for (const std::uint16_t slot : kernel.reads) {
+// For all slots of a kind in the list; whether there is one.
+[[gnu::always_inline]] inline bool SyncTables::put(SyncKind kind, SlotKind of,
+                                                   const std::vector<std::uint16_t>& slots,
+                                                   std::uint32_t item) {
+  bool any = false;
+  for (const std::uint16_t slot : slots) {
     const SlotClass& row = program_.slots[slot];
-    if (computes && row.kind == SlotKind::kParameters && row.persistent)
-      effects_.push({SyncKind::kRead, slot});
-    if (row.kind != SlotKind::kMainGrads) continue;
-    if (steps || kernel.kind == KernelKind::kNormSums) effects_.push({SyncKind::kUse, slot});
-    if (!steps) continue;
-    effects_.push({SyncKind::kStep, slot});
-    steps_ = true;
+    if (row.kind != of || (kind == SyncKind::kRead && !row.persistent)) continue;
+    any = true;
+    if (kind == SyncKind::kStep && of == SlotKind::kMainGrads) put(SyncKind::kUse, slot, item);
+    put(kind, slot, item);
   }
-  for (const std::uint16_t slot : kernel.writes) {
-    const SlotKind kind = program_.slots[slot].kind;
-    if (steps && kind == SlotKind::kParameters) effects_.push({SyncKind::kStep, slot});
-    if (kind != SlotKind::kMainGrads) continue;
-    if (kernel.kind == KernelKind::kZeroGrad) effects_.push({SyncKind::kZero, slot});
-    if (computes) effects_.push({SyncKind::kAdd, slot});
-    if (kernel.kind == KernelKind::kUnscaleCheck) effects_.push({SyncKind::kUnscale, slot});
+  return any;
+}
+
+bool SyncTables::launch(unsigned number, std::uint32_t item) {
+  const Kernel& kernel = program_.kernels[number];
+  switch (kernel.kind) {
+    case KernelKind::kForward:
+    case KernelKind::kBackward:
+    case KernelKind::kInputGrad:
+    case KernelKind::kWeightGrad: {
+      const bool reads = put(SyncKind::kRead, SlotKind::kParameters, kernel.reads, item);
+      return put(SyncKind::kAdd, SlotKind::kMainGrads, kernel.writes, item) || reads;
+    }
+    case KernelKind::kZeroGrad:
+      return put(SyncKind::kZero, SlotKind::kMainGrads, kernel.writes, item);
+    case KernelKind::kUnscaleCheck:
+      return put(SyncKind::kUnscale, SlotKind::kMainGrads, kernel.writes, item);
+    case KernelKind::kNormSums:
+      return put(SyncKind::kUse, SlotKind::kMainGrads, kernel.reads, item);
+    case KernelKind::kOptimizerStep:
+    case KernelKind::kSpeculativeStep: {
+      const bool reads = put(SyncKind::kStep, SlotKind::kMainGrads, kernel.reads, item);
+      return put(SyncKind::kStep, SlotKind::kParameters, kernel.writes, item) || reads;
+    }
+    default:
+      return false;
   }
 }
 
 void SyncTables::begin() {
   events_.clear();
-  if (!steps_) return;
-  events_.reserve(16);
-  last_.assign(program_.slots.size(), 0xFF);
+  ++walk_;
 }
 
-void SyncTables::operation(unsigned endpoint, std::uint32_t item) {
-  if (!steps_ || endpoints_[endpoint] == 0) return;
-  put(endpoints_[endpoint] == kReduces ? SyncKind::kReduce : SyncKind::kGather,
-      program_.endpoints[endpoint].slot, item);
+void SyncTables::operation(unsigned number, std::uint32_t item) {
+  const Endpoint& endpoint = program_.endpoints[number];
+  const SlotKind kind = program_.slots[endpoint.slot].kind;
+  if (kind == SlotKind::kMainGrads && is_sum(endpoint)) put(SyncKind::kReduce, endpoint.slot, item);
+  if (kind == SlotKind::kParameters && endpoint.kind == EndpointKind::kAllGather)
+    put(SyncKind::kGather, endpoint.slot, item);
 }
 
 ScratchVector<SyncEvent> SyncTables::events(std::size_t thread) {
   begin();
   if (!steps_) return {};
   // A kernel whose effects can all repeat has nothing to add while nothing else happens.
-  ScratchVector<std::uint32_t> quiet_at(program_.kernels.size());
+  constexpr std::size_t kNever = ~std::size_t{0};
+  ScratchVector<std::size_t> quiet_at(program_.kernels.size(), kNever);
   std::uint32_t next = program_.threads[thread].begin;
   while (next < program_.threads[thread].end) {
     const Item item = program_.items[next];

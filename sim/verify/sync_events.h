@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "sim/verify/world.h"
@@ -21,6 +20,17 @@ enum class SyncKind : std::uint8_t {
   kRead,     // a computation reads parameters
 };
 
+// F, B, I and W: what counts as an operation in ProgramSize.
+constexpr bool is_computation(KernelKind kind) { return kind <= KernelKind::kWeightGrad; }
+
+// Kernels of other kinds do nothing to gradients and parameters that check_gradient_sync would look at.
+constexpr unsigned kind_bit(KernelKind kind) { return 1u << static_cast<unsigned>(kind); }
+constexpr unsigned kSyncKernels = kind_bit(KernelKind::kForward) | kind_bit(KernelKind::kBackward) |
+                                  kind_bit(KernelKind::kInputGrad) | kind_bit(KernelKind::kWeightGrad) |
+                                  kind_bit(KernelKind::kZeroGrad) | kind_bit(KernelKind::kUnscaleCheck) |
+                                  kind_bit(KernelKind::kNormSums) | kind_bit(KernelKind::kOptimizerStep) |
+                                  kind_bit(KernelKind::kSpeculativeStep);
+
 struct SyncEvent {
   SyncKind kind = SyncKind::kAdd;
   std::uint16_t slot = 0;  // of gradients or parameters
@@ -37,43 +47,38 @@ class SyncTables {
   ScratchVector<SyncEvent> events(std::size_t thread);
 
   // The same for who walks a thread's items anyway: begin(), then launch() or operation() for each item that is
-  // executed on the arm that steps, take() at the end. What may be left out: a kernel that repeats() while happened()
-  // is what it was after its last launch(), and endpoints that it does not look at.
+  // executed on the arm that steps, take() at the end. What may be left out: kernels and endpoints that have no effect;
+  // and a kernel that repeats(), while happened() is what it was after its last launch().
   void begin();
-  void launch(unsigned kernel, std::uint32_t item) {
-    for (std::uint32_t e = first_effect_[kernel]; e < first_effect_[kernel + 1]; ++e)
-      put(effects_[e].kind, effects_[e].slot, item);
-  }
+  bool launch(unsigned kernel, std::uint32_t item);  // whether the kernel has an effect
   void operation(unsigned endpoint, std::uint32_t item);
-  ScratchVector<SyncEvent> take() { return std::move(events_); }
+  ScratchVector<SyncEvent> take() const { return {events_.begin(), events_.end()}; }
 
-  // Moves with every event; 0 when there is nothing to look at.
-  std::uint32_t happened() const { return steps_ ? static_cast<std::uint32_t>(events_.size()) + 1 : 0; }
-  bool repeats(unsigned kernel) const { return repeats_[kernel] != 0; }
-  bool looks_at(unsigned endpoint) const { return endpoints_[endpoint] != 0; }
+  // Moves with every event.
+  std::size_t happened() const { return events_.size(); }
+  // What a kernel that computes does is kAdd and kRead; others do neither.
+  bool repeats(unsigned kernel) const { return is_computation(program_.kernels[kernel].kind); }
+  // Others have no effect; nor have kernels and endpoints that touch no slot of such a class.
+  static bool looks_at(KernelKind kind) { return (kSyncKernels & kind_bit(kind)) != 0; }
+  static bool looks_at(SlotKind kind) {
+    return kind == SlotKind::kMainGrads || kind == SlotKind::kParameters;
+  }
 
  private:
-  struct Effect {
-    SyncKind kind;
-    std::uint16_t slot;
-  };
-  void add_kernel(const Kernel& kernel);
+  bool put(SyncKind kind, SlotKind of, const std::vector<std::uint16_t>& slots, std::uint32_t item);
   void put(SyncKind kind, std::uint16_t slot, std::uint32_t item) {
     const bool repeats = kind == SyncKind::kAdd || kind == SyncKind::kRead;
-    if (repeats && last_[slot] == static_cast<std::uint8_t>(kind)) return;
-    last_[slot] = static_cast<std::uint8_t>(kind);
-    events_.push_back({kind, slot, item});
+    const std::uint32_t now = walk_ * 16 + static_cast<std::uint32_t>(kind);
+    if (repeats && last_[slot] == now) return;
+    last_[slot] = now;
+    events_.push({kind, slot, item});
   }
 
   const Program& program_;
-  ScratchStack<Effect> effects_;
-  RawVector<std::uint32_t> first_effect_;  // by kernel, one more at the end
-  RawVector<std::uint8_t> endpoints_;      // 0: nothing, 1: kReduce, 2: kGather
-  RawVector<std::uint8_t> repeats_;        // by kernel: has no effect but kAdd and kRead
-  // Of the walk in progress.
-  ScratchVector<SyncEvent> events_;
-  ScratchVector<std::uint8_t> last_;  // by slot: what happened to it last
   bool steps_ = false;
+  std::uint32_t walk_ = 0;             // number of the walk in progress
+  ScratchStack<SyncEvent> events_;     // of it
+  ScratchVector<std::uint32_t> last_;  // by slot: walk * 16 + what happened to it last
 };
 
 }  // namespace plumbline::verify

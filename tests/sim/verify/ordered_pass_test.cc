@@ -3,6 +3,7 @@
 #include "sim/verify/ordered_pass.h"
 
 #include <algorithm>
+#include <array>
 #include <tuple>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "engine/program/lower.h"
 #include "engine/program/text.h"
 #include "sim/verify/host_pass.h"
+#include "tests/sim/verify/random_program.h"
 
 namespace plumbline::verify {
 namespace {
@@ -161,6 +163,117 @@ TEST(OrderedPass, EqualsTheGeneralPassOnDisturbedPrograms) {
   EXPECT_GT(tally.accepted, 5000);
   EXPECT_GT(tally.declined, 1000);
   EXPECT_GT(tally.faulty, 500);
+}
+
+// A rank's items at random, mostly in order: kernels, releases, waits, and groups whose entries follow each other in
+// any order, some of them twice; then perhaps a decision with both arms.
+class RandomRank {
+ public:
+  explicit RandomRank(std::uint64_t seed) : draw_(seed), b_(2, kMicrobatches) {
+    b_.family("pp", {{0, 1}});
+    b_.family("other", {{0, 1}});
+    slots_ = {b_.slot("x"), b_.slot("y", 256, SlotKind::kOther), b_.slot("z", 1024, SlotKind::kStash)};
+    const auto flag = static_cast<std::uint16_t>(b_.slot("flag", 4, SlotKind::kFoundInf, false));
+    const unsigned write_flag = b_.kernel({}, {}, {flag}), free_flag = b_.kernel({}, {flag}, {});
+    b_.program().variables.push_back({"flag", flag});
+    steps();
+    if (draw_.one_in(2)) {
+      b_.launch(0, write_flag, kNoMicrobatch);
+      b_.add(0, make_item(ItemOp::kRead, kNoMicrobatch, 0, 0, 0));
+      b_.add(0, make_item(ItemOp::kDecide, kNoMicrobatch, 0, 0, 0));
+      const auto before = live_;
+      for (const unsigned arm : {kArmYes, kArmNo}) {
+        arm_ = arm;
+        live_ = before;
+        steps();
+        release_all();
+      }
+      arm_ = 0;
+      b_.launch(0, free_flag, kNoMicrobatch);
+    } else {
+      release_all();
+    }
+  }
+
+  Program program() { return b_.build(); }
+
+ private:
+  static constexpr int kMicrobatches = 3;
+  using Live = std::array<std::array<bool, kMicrobatches>, 3>;
+
+  void steps() {
+    for (int i = draw_.below(25); i > 0; --i) {
+      if (draw_.one_in(8)) {
+        b_.add(0, make_item(ItemOp::kSyncDevice, kNoMicrobatch, arm_, 0, 0));
+      } else if (draw_.one_in(2)) {
+        group();
+      } else {
+        launch();
+      }
+    }
+  }
+
+  void launch() {
+    const std::size_t s = slot();
+    const int m = draw_.below(kMicrobatches);
+    const auto row = static_cast<std::uint16_t>(slots_[s]);
+    bool& live = live_[s][static_cast<std::size_t>(m)];
+    const bool right = !draw_.one_in(60);
+    if (live != right) {
+      live = true;
+      b_.launch(0, b_.kernel({}, {}, {row}, KernelKind::kForward), m, 0, arm_);
+    } else if (draw_.one_in(2)) {
+      b_.launch(0, b_.kernel({row}, {}, {}), m, 0, arm_);
+    } else {
+      live = false;
+      b_.add(0, make_item(ItemOp::kFree, m, arm_, slots_[s], 0));
+    }
+  }
+
+  void group() {
+    const int entries = 1 + draw_.below(4);
+    const unsigned family = draw_.one_in(10) ? 1 : 0;
+    std::vector<bool*> dying;
+    for (int i = 0; i < entries; ++i) {
+      const std::size_t s = slot();
+      const int m = draw_.below(kMicrobatches);
+      bool& live = live_[s][static_cast<std::size_t>(m)];
+      const bool dies = draw_.one_in(3), sends = live == !draw_.one_in(60);
+      const unsigned of = draw_.one_in(20) ? 1 - family : family;
+      const unsigned last = kAfterCompute | (draw_.one_in(2) ? kComputeWaits : kHostWaits);
+      const unsigned endpoint =
+          b_.endpoint(sends ? EndpointKind::kSend : EndpointKind::kRecv, of, slots_[s], 1, dies);
+      b_.add(0, make_item(ItemOp::kOp, m, arm_ | (i + 1 < entries ? unsigned{kMore} : last), endpoint,
+                          1 + family));
+      if (!sends) live = true;
+      if (dies) dying.push_back(&live);
+    }
+    for (bool* const live : dying) *live = false;
+  }
+
+  void release_all() {
+    for (std::size_t s = 0; s < live_.size(); ++s) {
+      for (int m = 0; m < kMicrobatches; ++m) {
+        if (live_[s][static_cast<std::size_t>(m)]) b_.add(0, make_item(ItemOp::kFree, m, arm_, slots_[s], 0));
+      }
+    }
+  }
+
+  std::size_t slot() { return static_cast<std::size_t>(draw_.below(3)); }
+
+  test::Draw draw_;
+  test::Builder b_;
+  std::vector<unsigned> slots_;
+  Live live_{};
+  unsigned arm_ = 0;
+};
+
+TEST(OrderedPass, EqualsTheGeneralPassOnGroupsInAnyOrder) {
+  Tally tally;
+  for (std::uint64_t seed = 0; seed < 20000; ++seed) compare(RandomRank(seed).program(), tally);
+  EXPECT_GT(tally.accepted, 25000);
+  EXPECT_GT(tally.declined, 3000);
+  EXPECT_GT(tally.faulty, 3000);
 }
 
 }  // namespace

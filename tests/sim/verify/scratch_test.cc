@@ -55,20 +55,21 @@ TEST(RawVector, TakesGivenValues) {
   EXPECT_EQ(values, (RawVector<int>{7, 7, 7}));
 }
 
-TEST(Footprint, ExceedsAPeakInEitherPart) {
-  const Footprint peak(10, 4);
-  EXPECT_FALSE(Footprint(10, 4).exceeds(peak));
-  EXPECT_FALSE(Footprint(3, 0).exceeds(peak));
-  EXPECT_TRUE(Footprint(11, 0).exceeds(peak));
-  EXPECT_TRUE(Footprint(0, 5).exceeds(peak));
-  Footprint raised = peak;
-  raised.raise({3, 9});
-  EXPECT_EQ(raised.bytes(), 10);
-  EXPECT_EQ(raised.activations(), 9);
-  raised += {1, 2};
-  raised -= {5, 0};
-  EXPECT_EQ(raised.bytes(), 6);
-  EXPECT_EQ(raised.activations(), 11);
+TEST(Footprint, IsOverdrawnInEitherPart) {
+  Footprint room(10, 4);
+  room -= {10, 4};
+  EXPECT_FALSE(room.overdrawn());
+  room -= {1, 0};
+  EXPECT_TRUE(room.overdrawn());
+  room += {4, 0};
+  room -= {0, 5};
+  EXPECT_TRUE(room.overdrawn());
+  const Footprint missing = room.settle();
+  EXPECT_EQ(missing.bytes(), 0);
+  EXPECT_EQ(missing.activations(), 5);
+  EXPECT_EQ(room.bytes(), 3);
+  EXPECT_EQ(room.activations(), 0);
+  EXPECT_FALSE(room.overdrawn());
 }
 
 }  // namespace
