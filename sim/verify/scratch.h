@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <new>
 #include <utility>
 #include <vector>
@@ -56,7 +57,8 @@ inline void* take(std::size_t bytes) {
 inline bool give_back(void* memory, std::size_t bytes) {
   Block& to = block;
   auto* const at = static_cast<std::byte*>(memory);
-  if (static_cast<std::size_t>(at - to.begin) >= kSize) return false;
+  if (reinterpret_cast<std::uintptr_t>(at) - reinterpret_cast<std::uintptr_t>(to.begin) >= kSize)
+    return false;
   if (at + padded(bytes) == to.next) to.next = at;  // the last one taken
   return true;
 }
