@@ -193,7 +193,8 @@ class Linker {
       const std::string together = out.peer < 0 ? "" : fmt::format(" together with rank {}", out.peer);
       return {ErrorCode::kConfig,
               fmt::format("rank {} uses {} but no communicator of family {} holds it{}", rank, endpoint.name,
-                          program_.families[endpoint.family].name, together)};
+                          program_.families[endpoint.family].name, together),
+              {}};
     }
     return {};
   }

@@ -143,7 +143,7 @@ void Tail::add_rank(int rank) {
     Slots written = gradients(rows);
     written.push_back(found_slot_);
     if (options_.post_validation) written.push_back(local_found_slot_);
-    rows.unscale = kernel(KernelKind::kUnscaleCheck, rank, rows, gradients(rows), {}, std::move(written));
+    rows.unscale = kernel(KernelKind::kUnscaleCheck, rank, rows, gradients(rows), {}, written);
     if (program_.grid.world() > 1)
       rows.reduce_found = all_reduce(rank, world_family_, found_slot_, ReduceOp::kMax);
   }
@@ -179,7 +179,7 @@ void Tail::step_rows(int rank, Rows& rows) {
   Slots read = gradients(rows);
   const Slots written = parameters(rows);
   read.insert(read.end(), written.begin(), written.end());
-  rows.step = kernel(KernelKind::kOptimizerStep, rank, rows, std::move(read), std::move(freed), written);
+  rows.step = kernel(KernelKind::kOptimizerStep, rank, rows, read, freed, written);
   if (scaled_) rows.skip = kernel(KernelKind::kSkipStep, rank, rows, {}, {found_slot_}, {});
 }
 
@@ -194,10 +194,10 @@ void Tail::speculative_rows(int rank, Rows& rows) {
   Slots with_snapshot = written;
   with_snapshot.push_back(snapshot);
   rows.step = kernel(KernelKind::kSpeculativeStep, rank, rows, read,
-                     scaled_ ? Slots{local_found_slot_} : Slots{}, std::move(with_snapshot));
+                     scaled_ ? Slots{local_found_slot_} : Slots{}, with_snapshot);
   Slots freed{norm_slot_, snapshot};
   if (scaled_) freed.push_back(found_slot_);
-  rows.validate = kernel(KernelKind::kValidateStep, rank, rows, read, std::move(freed), written);
+  rows.validate = kernel(KernelKind::kValidateStep, rank, rows, read, freed, written);
 }
 
 void Tail::launch(unsigned kernel, unsigned arm, std::vector<Item>& items) const {

@@ -3,6 +3,7 @@
 // cost, so they are asked for in steps, spread over the check.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <vector>
@@ -26,20 +27,22 @@ class Ahead {
   // How many steps there will be.
   void plan(std::size_t steps) { lines_a_step_ = lines_ / steps + 1; }
   void step() {
-    std::size_t left = lines_a_step_;
-    for (; left > 0 && at_ < count_; ++at_) {
+    for (std::size_t left = lines_a_step_; left > 0 && at_ < count_;) {
       Table& table = tables_[at_];
-      for (; left > 0 && table.begin < table.end; --left, table.begin += kLine)
-        __builtin_prefetch(table.begin);
-      if (table.begin < table.end) return;
+      const std::size_t lines = std::min(left, table.lines);
+      for (const char* const end = table.next + lines * kLine; table.next != end; table.next += kLine)
+        __builtin_prefetch(table.next);
+      table.lines -= lines;
+      left -= lines;
+      if (table.lines == 0) ++at_;
     }
   }
 
  private:
   static constexpr std::size_t kFetchable = 4096, kLine = 64, kPage = 4096;
   struct Table {
-    const char* begin;
-    const char* end;
+    const char* next;
+    std::size_t lines;
   };
 
   // A prefetch of a page that the processor has not got the address of is dropped; reading a byte of it is not.
@@ -48,7 +51,7 @@ class Ahead {
     const auto* const begin = reinterpret_cast<const char*>(rows.data());
     const std::size_t bytes = rows.size() * sizeof(T);
     for (std::size_t at = 0; at < bytes; at += kPage) (void)*static_cast<const volatile char*>(begin + at);
-    tables_[count_++] = {begin, begin + bytes};
+    tables_[count_++] = {begin, bytes / kLine + 1};
     lines_ += bytes / kLine + 1;
   }
 

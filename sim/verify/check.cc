@@ -59,11 +59,12 @@ class Check {
     verdict_.program = program_.name;
     if (options_.makespan && !shares_cores())
       set_durations(world_, options_.time, reduced_ == nullptr ? nullptr : &reduced_->members);
-    if (ahead_ != nullptr) ahead_->plan(world_.ranges + 3);
+    if (ahead_ != nullptr) ahead_->plan(world_.ranges + 5);
+    fetch_ahead();
     hosts();
     merge(verdict_.findings, check_coverage(world_, facts_of_));
-    merge(verdict_.findings, check_agreement(world_, facts_of_));
     fetch_ahead();
+    merge(verdict_.findings, check_agreement(world_, facts_of_));
     const SyncReplicas replicas =
         reduced_ == nullptr ? SyncReplicas{} : SyncReplicas{reduced_->replicas, &reduced_->members};
     merge(verdict_.findings, check_gradient_sync(world_, facts_of_, replicas));
@@ -164,8 +165,9 @@ class Check {
     return walk(Arm::kNo, std::move(progress), std::move(cold));
   }
 
-  ColdConnect started(Arm arm) const {
+  ColdConnect started(Arm arm) {
     ColdConnect cold(world_, facts_of_, arm);
+    fetch_ahead();
     cold.start();
     return cold;
   }

@@ -26,7 +26,9 @@ TEST(RowList, HoldsWhatItIsGiven) {
     EXPECT_EQ(pushed.size(), size);
     EXPECT_EQ(pushed.empty(), size == 0);
     EXPECT_TRUE(pushed == RowList(rows));
-    if (size > 0) EXPECT_EQ(pushed[size - 1], rows.back());
+    if (size > 0) {
+      EXPECT_EQ(pushed[size - 1], rows.back());
+    }
   }
   EXPECT_EQ(rows_of({4, 2}), (std::vector<std::uint16_t>{4, 2}));
   EXPECT_FALSE(RowList({4, 2}) == RowList({4, 3}));
