@@ -65,7 +65,7 @@ class SyncTables {
   }
 
  private:
-  bool put(SyncKind kind, SlotKind of, const std::vector<std::uint16_t>& slots, std::uint32_t item);
+  bool put(SyncKind kind, SlotKind of, const RowList& slots, std::uint32_t item);
   void put(SyncKind kind, std::uint16_t slot, std::uint32_t item) {
     const bool repeats = kind == SyncKind::kAdd || kind == SyncKind::kRead;
     const std::uint32_t now = walk_ * 16 + static_cast<std::uint32_t>(kind);
