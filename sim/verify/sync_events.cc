@@ -26,8 +26,7 @@ SyncTables::SyncTables(const Program& program) : program_(program), events_(15) 
 }
 
 // For all slots of a kind in the list; whether there is one.
-[[gnu::always_inline]] inline bool SyncTables::put(SyncKind kind, SlotKind of,
-                                                   const RowList& slots,
+[[gnu::always_inline]] inline bool SyncTables::put(SyncKind kind, SlotKind of, const RowList& slots,
                                                    std::uint32_t item) {
   bool any = false;
   for (const std::uint16_t slot : slots) {

@@ -70,7 +70,8 @@ class Timing {
   Lanes end() const;
 
  private:
-  static constexpr double kNothing = -0.0;  // what a kernel costs that takes no time: added it changes nothing
+  static constexpr double kNothing =
+      -0.0;  // what a kernel costs that takes no time: added it changes nothing
 
   struct Kept {
     ScratchVector<HandleQueue<Lanes>> queues;
