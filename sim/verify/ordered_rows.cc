@@ -142,8 +142,8 @@ void OrderedPass::use_in_arm(Row& row, const Item* at, const Item* first) {
   uses_->push_back({index_of(at), index_of(first), host_waited(first), false});
 }
 
-// FirstUse::need of a group that begins at `now`. Looked up from there backwards, and not further than at the last call:
-// what is not found behind that group's begin was known there.
+// FirstUse::need of a group that begins at `now`. Looked up from there backwards, and not further than at the last
+// call: what is not found behind that group's begin was known there.
 [[gnu::always_inline]] inline std::uint32_t OrderedPass::host_waited(const Item* now) {
   constexpr auto bit = [](ItemOp op) { return 1u << static_cast<unsigned>(op); };
   constexpr unsigned kWaits = bit(ItemOp::kSyncStream) | bit(ItemOp::kSyncDevice) | bit(ItemOp::kRead);
