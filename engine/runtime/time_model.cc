@@ -8,7 +8,6 @@
 #include "engine/program/names.h"
 
 namespace plumbline {
-namespace {}  // namespace
 
 TimeModel::TimeModel(const RunConfig& config)
     : time_(config.time), ranks_a_machine_(config.sim.ranks_per_node) {
