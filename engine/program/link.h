@@ -14,7 +14,7 @@ namespace plumbline {
 struct Communicator {
   std::string name;  // "pp[0]", "pair{2,3}"
   std::uint16_t family = 0;
-  const std::vector<Rank>& members;  // the Program's
+  std::vector<Rank> members;
 };
 
 struct LinkedEndpoint {
