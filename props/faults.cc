@@ -64,7 +64,7 @@ class Injector {
 
   bool is_computation(Item item) const {
     return item_op(item) == ItemOp::kLaunch &&
-           program_.kernels[item_ref(item)].kind <= KernelKind::kWeightGrad;
+           plumbline::is_computation(program_.kernels[item_ref(item)].kind);
   }
   bool is_message(Item item) const {
     return item_op(item) == ItemOp::kOp && is_p2p(program_.endpoints[item_ref(item)].kind);

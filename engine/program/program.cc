@@ -12,8 +12,6 @@
 namespace plumbline {
 namespace {
 
-bool is_computation(KernelKind kind) { return kind <= KernelKind::kWeightGrad; }
-
 template <typename T>
 std::int64_t vector_bytes(const std::vector<T>& values) {
   return static_cast<std::int64_t>(values.size() * sizeof(T));

@@ -339,6 +339,8 @@ std::string_view kernel_kind_name(KernelKind kind);
 std::string_view endpoint_kind_name(EndpointKind kind);
 std::string_view comm_call_kind_name(CommCallKind kind);
 std::string_view reduce_op_name(ReduceOp op);
+// F, B, I and W: what ProgramSize counts as computations.
+constexpr bool is_computation(KernelKind kind) { return kind <= KernelKind::kWeightGrad; }
 constexpr bool is_p2p(EndpointKind kind) { return kind <= EndpointKind::kRecv; }
 
 // The peer or root of an endpoint as seen by `rank`; -1 for kNone.

@@ -70,8 +70,7 @@ const char* name_of_communication(const EventLabel& label) {
 }
 
 bool of_pipeline(const EventLabel& label) {
-  if (!label.communication)
-    return name_of_kernel(label.kernel) != nullptr && label.kernel <= KernelKind::kWeightGrad;
+  if (!label.communication) return name_of_kernel(label.kernel) != nullptr && is_computation(label.kernel);
   return label.slot == SlotKind::kActivation || label.slot == SlotKind::kGradient;
 }
 

@@ -20,9 +20,6 @@ enum class SyncKind : std::uint8_t {
   kRead,     // a computation reads parameters
 };
 
-// F, B, I and W: what counts as an operation in ProgramSize.
-constexpr bool is_computation(KernelKind kind) { return kind <= KernelKind::kWeightGrad; }
-
 // Kernels of other kinds do nothing to gradients and parameters that check_gradient_sync would look at.
 constexpr unsigned kind_bit(KernelKind kind) { return 1u << static_cast<unsigned>(kind); }
 constexpr unsigned kSyncKernels = kind_bit(KernelKind::kForward) | kind_bit(KernelKind::kBackward) |
